@@ -163,7 +163,7 @@ def _group_sums(problem: Problem, directions: Directions, seed: int, part: Batch
 
 def _products(problem: Problem, part: Batch, directions: Directions, seed: int) -> Tensor:
     """z_ia^T J_i J_j^T S z_jb of all blocks, (L, g, m, g, m); A^T J J^T A where the loss has a root."""
-    seen = trace_blocks(problem.model, part, problem.blocks)
+    seen = trace_blocks(problem, part)
     sent = directions.cotangents(problem, part, seen, seed)
     m, L = len(sent), len(problem.blocks)
     grams = torch.zeros(L, part.size, m, part.size, m, dtype=torch.float64, device=seen.y.device)

@@ -34,7 +34,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
     batch, blocks = problem.batch, problem.blocks
 
     def measure(part: Batch) -> Sums:
-        seen = trace_blocks(problem.model, part, blocks)
+        seen = trace_blocks(problem, part)
         y = seen.y.detach()
         S = problem.loss.hessian_matrix(y, part.targets).double()  # (B, N, N)
         basis = _curved(S, torch.finfo(y.dtype).eps)
@@ -58,7 +58,7 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     parts = list(batch.chunks(chunk))
     hessians, known = [], []
     for part in parts:
-        seen = trace_blocks(problem.model, part, blocks)
+        seen = trace_blocks(problem, part)
         y = seen.y.detach()
         hessians.append(problem.loss.hessian_matrix(y, part.targets).double())
         known.append(list(block_vjps(problem.model, part, blocks, seen, unit_cotangents(y))))

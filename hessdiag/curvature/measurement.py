@@ -13,6 +13,7 @@ from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
+from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
@@ -122,8 +123,8 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
     settings, count = within_batch(settings, examples=B, outputs=N)
 
     def within(examples: Sequence[int]) -> list[Curvature]:
-        some = [replace(problem, batch=problem.batch.among_all([i]), shape=shape) for i in examples]
-        return [_measure(each, settings, memory) for each in some]
+        shared = replace(problem, shape=shape, traced=trace_blocks(problem, problem.batch))
+        return [_measure(replace(shared, batch=problem.batch.among_all([i])), settings, memory) for i in examples]
 
     if count == B:
         return mean_of_some(within(range(B)), of=B)

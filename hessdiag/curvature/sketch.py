@@ -122,7 +122,7 @@ def _measure(
 
 def products_of(problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None) -> Tensor:
     """z_k^T K S z_m of all blocks, (B, L, m, m); z_k^T A^T K A z_m where the loss has a root."""
-    seen = trace_blocks(problem.model, part, problem.blocks)
+    seen = trace_blocks(problem, part)
     sent = directions.cotangents(problem, part, seen, seed)
     m = len(sent)
     grams = torch.zeros(part.size, len(problem.blocks), m, m, dtype=torch.float64, device=seen.y.device)
@@ -226,7 +226,7 @@ def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
     """s_l of all blocks; none where each example has several output positions."""
     squares = [0.0] * len(problem.blocks)
     for part in problem.batch.narrow(0, SCALED_BY).chunks(1):
-        seen = trace_blocks(problem.model, part, problem.blocks)
+        seen = trace_blocks(problem, part)
         if seen.y.dim() > 2:
             return ()
         z = gaussians(seed, "scales of a basis", part.numbers, (1, *seen.y.shape[1:])).to(seen.y)

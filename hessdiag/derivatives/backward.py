@@ -19,6 +19,7 @@ from torch.func import functional_call, vjp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
+from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_at, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
@@ -29,7 +30,6 @@ from hessdiag.network.trace import (
     backpropagate,
     looked_up_in_common,
     owners_of,
-    trace,
     writes_outputs,
 )
 
@@ -39,10 +39,10 @@ CONVOLVED = 2**20  # elements of an example that convolutions write, from which 
 PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
 
 
-def trace_blocks(model: nn.Module, part: Batch, blocks: Sequence[Block]) -> Trace:
+def trace_blocks(problem: Problem, part: Batch) -> Trace:
     """Run one forward pass with the layers traced that have a structural rule."""
-    structured = [block for block in blocks if block.structured]
-    return trace(model, part, owners_of(structured), in_common=looked_up_in_common(structured))
+    structured = [block for block in problem.blocks if block.structured]
+    return problem.trace(part, owners_of(structured), in_common=looked_up_in_common(structured))
 
 
 def unit_cotangents(y: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from torch import nn
@@ -12,7 +12,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.trace import NetworkShape, measure_shapes
+from hessdiag.network.trace import NetworkShape, Trace, measure_shapes, trace
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Problem:
         shape: sizes of the network and its layers.
         skipped: `(name, reason)` of parameters that are no blocks.
         coupled: whether examples meet in normalisations over the batch; each is measured within it then.
+        traced: a pass of the whole batch, where its examples are measured within it one after the other.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
     """
 
@@ -34,7 +35,16 @@ class Problem:
     shape: NetworkShape
     skipped: tuple[tuple[str, str], ...] = ()
     coupled: bool = False
+    traced: Trace | None = None
     unseen: tuple[str, ...] = ()
+
+    def trace(
+        self, part: Batch, owners: Collection[str], *, in_common: Collection[str] = (), keep_outputs: bool = False
+    ) -> Trace:
+        """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch."""
+        if self.traced is not None and part.within is not None:
+            return replace(self.traced, y=self.traced.y[list(part.within)])
+        return trace(self.model, part, owners, in_common=in_common, keep_outputs=keep_outputs)
 
     def read_as(self, blocks: Sequence[Block], skipped: Iterable[tuple[str, str]] = ()) -> Problem:
         """The same with blocks that are read in another way; some are `skipped` more, for a reason each."""

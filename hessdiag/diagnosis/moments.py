@@ -40,7 +40,6 @@ from hessdiag.network.trace import (
     backpropagate,
     looked_up_in_common,
     measured_layers,
-    trace,
 )
 from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
@@ -132,6 +131,8 @@ def sum_moments(
     if problem.coupled:
         count = min(batch.size, LEAST if settings.quick else GRADIENTS)
         parts += batch.among_all([batch.size * n // count for n in range(count)]).chunks(1)
+        owners, in_common = measured_layers(problem.model, problem.blocks), looked_up_in_common(problem.blocks)
+        problem = replace(problem, traced=problem.trace(batch, owners, in_common=in_common))
     checked = {part.numbers[0] for part in parts[::EVERY] if not settings.quick}
     passes: list[SignalPass] = []
 
@@ -205,7 +206,7 @@ def _sums(
     with ExitStack() as stack:
         if watched is not None:
             stack.enter_context(watched.watching())
-        seen = trace(model, part, owners, keep_outputs=True, in_common=in_common)
+        seen = problem.trace(part, owners, keep_outputs=True, in_common=in_common)
         y, halves, calls = seen.y.detach(), checks.halves_of(part, seed), seen.calls
         checks.finite(y)
         if loss.couples and part.within is not None:  # an example has no loss of its own

@@ -65,7 +65,7 @@ def test_without_bias_and_95_percent_intervals_cover(
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)
     dense = dense_of(problem, loss).numpy()
-    seen = trace_blocks(model, problem.batch, problem.blocks)
+    seen = trace_blocks(problem, problem.batch)
     y, unit = seen.y.detach(), unit_cotangents(seen.y.detach())
     left = problem.loss.root_products(y, problem.batch.targets, unit) if problem.loss.has_root else unit
     right = left if problem.loss.has_root else problem.loss.hessian_products(y, problem.batch.targets, unit)

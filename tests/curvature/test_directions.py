@@ -61,7 +61,7 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
 def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
     vocabulary = next(model.parameters()).shape[0]
     problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)
-    seen = trace_blocks(model, problem.batch, problem.blocks)
+    seen = trace_blocks(problem, problem.batch)
     found = draw_classes(problem, problem.batch, seen, count=3, seed=0, name="test")
     assert (found is not None) == drawn
     assert may_draw_classes(problem) == drawn

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward import block_vjps, trace_blocks
+from hessdiag.derivatives.backward import block_vjps
 from hessdiag.network.blocks import find_blocks
+from hessdiag.network.trace import owners_of, trace
 
 
 class Residual(nn.Module):
@@ -40,7 +41,7 @@ def test_a_few_at_a_time_the_jacobians_are_those_of_one_pass(tied: bool) -> None
     assert all(block.structured for block in blocks if block.kind != "scalar")
     part = Batch.of(numbers, None)
     cotangents = torch.randn(4, 3, 5, 7, dtype=torch.float64)
-    seen = trace_blocks(model, part, blocks)
+    seen = trace(model, part, owners_of(block for block in blocks if block.structured))
     whole = block_vjps(model, part, blocks, seen, cotangents)
     for jacobian, want in zip(block_vjps(model, part, blocks, seen, cotangents, at_once=3), whole, strict=True):
         torch.testing.assert_close(jacobian.gram(), want.gram())
