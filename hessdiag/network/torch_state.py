@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -263,6 +264,22 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
     return torch.where(input > 0, input, slope * input)
 
 
+def _one_pixel_high(convolution: Callable[..., Tensor], neutral: Mapping[str, int]) -> Callable[..., Tensor]:
+    """A convolution of sequences as that of images one pixel high; `neutral` has its arguments, as they are there.
+
+    Torch's own second derivatives fail in forward mode where it takes oneDNN's kernels, as for batches in float32.
+    """
+
+    def convolved(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+        how = dict(zip(neutral, args, strict=False)) | kwargs
+        for name in how.keys() - {"groups"}:
+            given = how[name]
+            how[name] = given if isinstance(given, str) else (neutral[name], *np.atleast_1d(given).tolist())
+        return convolution(input.unsqueeze(-2), weight.unsqueeze(-2), bias, **how).squeeze(-2)
+
+    return convolved
+
+
 def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Normalise a batch of one by the formula; running statistics are left as they are.
 
@@ -386,6 +403,10 @@ def _unchanged(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 FORMULAS: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     torch.prelu: _prelu,
+    F.conv1d: _one_pixel_high(F.conv2d, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}),
+    F.conv_transpose1d: _one_pixel_high(
+        F.conv_transpose2d, {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
+    ),
     F.batch_norm: _batch_norm,
     **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout), _unchanged),
     **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), _unchanged),

@@ -119,3 +119,24 @@ def test_attention_takes_every_kind_of_mask_as_torch_does() -> None:
         expected = F.scaled_dot_product_attention(q, k, v, mask)
         with measuring(nn.Linear(1, 1)), user_code():
             torch.testing.assert_close(F.scaled_dot_product_attention(q, k, v, mask), expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("layer", [
+    nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2),
+    nn.Conv1d(4, 6, 3, padding="same", dilation=2, bias=False),
+    nn.Conv1d(4, 6, 3, padding=1, padding_mode="circular"),
+    nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
+])  # fmt: skip
+def test_a_hessian_goes_through_convolutions_of_sequences(layer: nn.Module) -> None:
+    """In float32, where torch takes other kernels than in float64."""
+    x = torch.randn(6, 4, 9)
+    expected = layer(x)
+    with measuring(layer), user_code():
+        torch.testing.assert_close(layer(x), expected)
+        torch.testing.assert_close(layer(x[0]), expected[0])
+    model, targets = nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.LazyLinear(2)), torch.arange(6) % 2
+    model(x)
+    found = hessdiag.diagnose(model, x, targets, matrix="hessian", per="batch", method="exact")
+    right = hessdiag.diagnose(model.double(), x.double(), targets, matrix="hessian", per="batch", method="exact")
+    values = [[block.avg_sq_singular_value for block in report.blocks] for report in (found, right)]
+    assert values[0] == pytest.approx(values[1], rel=1e-3)
