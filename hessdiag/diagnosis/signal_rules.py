@@ -13,6 +13,7 @@ from hessdiag.results.signals import ParameterSignals
 LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
+EQUAL = 1e-8  # E[y²] behind a normalisation of numbers that differ by rounding: ε would be above 1000
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
@@ -582,6 +583,9 @@ def below_epsilon(net: Net) -> Finding | None:
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
         what, advice = f"The ε of {net.listed(blocks)} outweighs the signal: it", "Make ε smaller: 1e-5 is usual."
+    if not sources and worst < EQUAL:
+        what = f"The normalisation of {net.listed(blocks)} reads numbers that are equal, or each one alone: it"
+        advice = "Normalise more numbers at once: fewer groups, or ahead of the pooling."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 

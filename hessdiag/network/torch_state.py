@@ -293,6 +293,13 @@ def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return _normalised(input, given, own=given["training"])
 
 
+def _group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Normalise groups of one number, too, of which torch refuses those of one example alone."""
+    return torch.group_norm(input, num_groups, weight, bias, eps, torch.backends.cudnn.enabled)
+
+
 def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Normalise a batch of one by the formula: it is torch's batch normalisation inside."""
     if len(input) != 1:
@@ -410,6 +417,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     F.batch_norm: _batch_norm,
     **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout), _unchanged),
     **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), _unchanged),
+    F.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,

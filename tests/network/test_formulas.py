@@ -140,3 +140,13 @@ def test_a_hessian_goes_through_convolutions_of_sequences(layer: nn.Module) -> N
     right = hessdiag.diagnose(model.double(), x.double(), targets, matrix="hessian", per="batch", method="exact")
     values = [[block.avg_sq_singular_value for block in report.blocks] for report in (found, right)]
     assert values[0] == pytest.approx(values[1], rel=1e-3)
+
+
+def test_groups_of_one_number_are_named() -> None:
+    """Torch refuses one example of them alone."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(4, 4), nn.Tanh(), nn.Linear(4, 3))
+    report = hessdiag.diagnose(model, torch.randn(8, 6), torch.arange(8) % 3)
+    (found,) = (each for each in report.findings if each.rule == "HD109")
+    assert found.blocks[0] == "1.weight"
+    assert "each one alone: it writes" in found.message
+    assert "fewer groups" in found.advice
