@@ -378,8 +378,8 @@ def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | Non
         return y[:, place] if y.shape[1] == length else y[:, :, place]
 
     try:
-        with torch.no_grad(), fixed_statistics():
-            y, *others = (outputs(each) for each in (slice(0), slice(place + 1), slice(place + 1, None)))
+        with fixed_statistics():
+            y, *others = (outputs(each).detach() for each in (slice(0), slice(place + 1), slice(place + 1, None)))
     except Exception:  # a model that takes no other tokens there
         return None
     before, after = (bool((y - each).abs().max() > SEEN * y.abs().max()) for each in others)

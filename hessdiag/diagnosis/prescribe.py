@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_model, check_options, one_line
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.batch import Batch, Inputs, tensors_in
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
@@ -237,9 +237,10 @@ def _distance(y: Tensor, before: Tensor) -> float:
 
 
 def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
-    """Call a model; the same random numbers each time."""
-    with preserve_state(model, seed=seed, call=lambda: batch.run(model)), torch.no_grad():
-        return batch.call(model).detach().double()
+    """All numbers that a model returns; with the same random numbers each time."""
+    with preserve_state(model, seed=seed, call=lambda: batch.run(model)):
+        found = [v.detach().double().flatten() for v in tensors_in(batch.run(model)) if v.is_floating_point()]
+    return torch.cat(found)
 
 
 def _copy(model: nn.Module) -> nn.Module:

@@ -346,7 +346,7 @@ def _same_along(model: nn.Module, part: Batch, y: Tensor, gradients: Mapping[str
         return 0
     pulls = {name: RATE * g / max(largest_entry(g), TINY) for name, g in gradients.items() if g is not None}
     moved = {name: nn.Parameter(model.get_parameter(name) - pull) for name, pull in pulls.items()}
-    with torch.no_grad(), holding(model, moved):
+    with holding(model, moved):
         return found(part.call(model))
 
 
@@ -424,11 +424,10 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
             for w, before in kept:
                 w.copy_(before)
 
-    with torch.no_grad():
-        y = few.call(model) if without else None
-        if y is not None and not torch.equal(y, outputs_with(without)):
-            each = [[name] for name in without] if len(without) <= MOST_TRIED else [*groups.values()]
-            found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
+    y = few.call(model) if without else None
+    if y is not None and not torch.equal(y, outputs_with(without)):
+        each = [[name] for name in without] if len(without) <= MOST_TRIED else [*groups.values()]
+        found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
     return dict.fromkeys(found, "cut")
 
 

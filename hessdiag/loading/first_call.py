@@ -148,8 +148,7 @@ class Road:
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
         """The same, or its examples one by one, with the noise that the model draws for them all."""
         check_tensors(model, batch)
-        with torch.no_grad():
-            batch = batch.with_noise(model, self.draws)[0] if self.draws else batch
+        batch = batch.with_noise(model, self.draws)[0] if self.draws else batch
         if self.together and per == "example" and not batch.as_one:
             yield from (replace(each, output=self.output) for each in batch.chunks(1))
         else:
@@ -165,8 +164,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None)
     try:
-        with torch.set_grad_enabled(own):
-            some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)
+        some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
     plain = replace(plain, draws=some.noise)

@@ -350,8 +350,8 @@ def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None
     def take(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         given = _norm_arguments(args, kwargs)
         if given["training"]:
-            axes = [0, *range(2, input.dim())]
-            taken.append((input.mean(axes), input.var(axes, correction=0)))
+            x, axes = input.detach(), [0, *range(2, input.dim())]
+            taken.append((x.mean(axes), x.var(axes, correction=0)))
         return _normalised(input, given, own=given["training"])
 
     def hold(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -360,7 +360,7 @@ def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None
             given["running_mean"], given["running_var"] = left.pop(0)
         return _normalised(input, given, own=False)
 
-    with in_calls(_Formulas(FORMULAS | {F.batch_norm: take})), torch.no_grad():
+    with in_calls(_Formulas(FORMULAS | {F.batch_norm: take})):
         call()
     from_the_first = model.register_forward_pre_hook(lambda *_: left.__setitem__(slice(None), taken))
     try:

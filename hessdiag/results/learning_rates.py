@@ -118,6 +118,6 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
                 line += f" earlier half to {later} in the later one: it has not settled. Pass more steps."
                 lines.append(line)
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
-            line = f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples does not fall, or"
-            lines.append(f"{line} has no curvature, beyond noise and rounding.")
+            line = f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples is no number, or"
+            lines.append(f"{line} does not fall, or has no curvature, beyond noise and rounding.")
         return lines

@@ -397,6 +397,21 @@ def test_noise_of_weights_is_no_examples_own_though_a_layer_is_as_wide_as_the_ba
     assert hessdiag.diagnose(own, X, T, progress=False)["a.weight"].nu > 0
 
 
+def test_a_model_that_differentiates_in_its_forward_is_seen_whole() -> None:
+    """It does not run under torch.no_grad(), draws noise, and has a layer that nothing depends on."""
+
+    def forward(m: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.clone().requires_grad_()
+        u = m.b(m.a(x).tanh()) + torch.randn(len(x), 1)
+        return u, torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+
+    model, loss = network(forward, a=nn.Linear(3, 4), b=nn.Linear(4, 1), idle=nn.Linear(2, 2)), PENALISED
+    report = hessdiag.diagnose(model, X, T, loss=loss, progress=False)
+    assert [finding.rule for finding in report.findings if "idle.weight" in finding.blocks] == ["HD403"]
+    assert {block.name for block in hessdiag.prescribe(model, X, T, loss=loss).blocks} == {"a.weight", "b.weight"}
+
+
+PENALISED = lambda y, t: (y[0][:, 0] - t).square().mean() + y[1].square().mean()  # noqa: E731
 HINGE = lambda y, t: (1 - y * (2 * t - 1)).relu().mean()  # noqa: E731
 X, T = torch.randn(6, 3), torch.tensor([0, 1, 1, 0, 1, 0])
 LINEAR = nn.Linear(3, 2)

@@ -333,3 +333,10 @@ def test_a_curvature_that_is_rounding_gives_no_rate() -> None:
     rates = learning_rates(model, torch.randn(256, 4), torch.randint(5, (256,)), loss="cross-entropy")
     assert all(math.isnan(value) for rate in rates.values() for value in (rate.value, *rate.halves, *rate.steps))
     assert "beyond noise and rounding" in " ".join(repr(rates).split())
+
+
+def test_a_walk_to_where_the_loss_is_no_number_gives_no_rate() -> None:
+    """A step leads from 1 below 0, where the logarithm is NaN."""
+    model, ones = Net(lambda m, x: m.w * x, w=nn.Parameter(torch.ones(4))), torch.ones(64, 4)
+    rates = learning_rates(model, ones, -0.9 * ones, loss=lambda y, t: (y.log() - t).square().mean())
+    assert all(math.isnan(rate.value) for rate in rates.values())
