@@ -317,7 +317,7 @@ def gram_eigenvalues(
 
 def _entries(part: Part, jacobians: dict[str, Tensor]) -> Tensor:
     """Rows (B N, P) of a part's Jacobian."""
-    return part.of(jacobians[part.block.name].reshape(-1, *part.block.shape)).flatten(1)
+    return part.of(jacobians[part.block.name].reshape(-1, *part.block.shape)).unsqueeze(-1).flatten(1)
 
 
 def _eigenvalues(gram: Tensor, sign: Tensor) -> Tensor:

@@ -314,7 +314,7 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
         try:
             rows = vmap(one, in_dims=(0, 1), randomness="same")(part.leaves, cotangents)
             # Detached: a parameter that the model reads from elsewhere has a gradient still.
-            return {name: rows[name].detach().flatten(2) for name in at}
+            return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}
         except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
             pass
     found: dict[str, list[Tensor]] = {name: [] for name in at}

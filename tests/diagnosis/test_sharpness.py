@@ -20,7 +20,10 @@ from tests.networks import Net
 from tests.oracles import DENSE, quadratic
 from tests.unchanged import unchanged
 
-NETWORKS = ("batchnorm", "convs strided", "conv groups", "depthwise", "attention", "layernorm", "tied", "lstm", "tanh")
+NETWORKS = (
+    "batchnorm", "convs strided", "conv groups", "depthwise", "attention", "layernorm", "tied", "lstm", "tanh",
+    "multiplier",
+)  # fmt: skip
 
 
 def blocks_of(model: nn.Module, x: Tensor, t: Tensor | None, matrix: str, names: list[str]) -> list[list[Tensor]]:
@@ -148,7 +151,7 @@ def test_error_bars_hold() -> None:
     assert np.mean([dense for _, dense in rates]) >= 0.9
 
 
-@pytest.mark.parametrize("name", ["convs strided", "batchnorm", "random quadratic", "callable"])
+@pytest.mark.parametrize("name", ["convs strided", "batchnorm", "multiplier", "random quadratic", "callable"])
 def test_signs_of_outputs(name: str, monkeypatch) -> None:
     """Unit vectors in their place make the whole matrix; in chunks, where examples meet, and without a root of S."""
     model, x = subject(name if name in NETWORKS else "tanh")
