@@ -567,8 +567,8 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
             return folded
     if reading.linear:
         return loss
-    message = f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero: pass"
-    raise HessdiagError(f"{message} matrix='hessian' (--matrix hessian), or another loss")
+    message = f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero:"
+    raise HessdiagError(f"{message} diagnose with matrix='hessian' (--matrix hessian), or pass another loss")
 
 
 def _cross_entropy_of(

@@ -240,8 +240,8 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
                 if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
                     return Road(loss, some.output, labels=number, shifted=shifted, draws=some.noise)
     if asked and settings.matrix == "ggn" and not settings.quick:
-        message = f"loss 'model' has no Gauss-Newton matrix here ({why}): pass matrix='hessian' (--matrix hessian), or"
-        raise HessdiagError(f"{message} the loss as a function of what the model returns and targets")
+        message = f"loss 'model' has no Gauss-Newton matrix here ({why}): diagnose with matrix='hessian' (--matrix"
+        raise HessdiagError(f"{message} hessian), or pass the loss as a function of what the model returns and targets")
     layout = Layout.of(returned, size=some.rows, pick=own_loss)
     return Road(_itself, layout, together=True, draws=some.noise) if asked else None
 
