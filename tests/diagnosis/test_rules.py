@@ -149,6 +149,8 @@ CASES: list[tuple[str, Make, Any, Any]] = [
         1.0,
     ),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
+    ("HD121", lambda v: network(initial_loss=2.0, fitted_loss=v), 1.59, 1.61),
+    ("HD121", lambda v: network(initial_loss=2.0, fitted_loss=v), 2.05, 2.03),  # it rises
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD405", lambda v: network(examples=v, weights={"l2": {"uses": ("lookup",), "rows": 1}}), 1, 2),
     ("HD401", weights_of("gradient"), "some", "zero"),
@@ -474,7 +476,7 @@ def test_the_catalogue_explains_every_rule_and_no_other() -> None:
 
 
 def test_the_verdict_counts_the_rules() -> None:
-    assert len(ORDER) == CHECKS
+    assert len(ORDER) == CHECKS + 1  # one is asked for
 
 
 def test_what_is_wrong_with_the_batch_is_not_laid_to_weights() -> None:
