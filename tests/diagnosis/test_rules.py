@@ -164,7 +164,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
 def test_it_speaks_above_the_threshold_alone(rule: str, make: Make, below: Any, above: Any) -> None:
     assert of(rule, make(below)) == []
     (found,) = of(rule, make(above))
-    assert found.blocks
+    assert found.blocks or rule == "HD121"  # which tells that, not where
     assert set(found.blocks) <= {p.name for p in make(above).parameters}
     assert found.message.endswith(".")
     assert found.advice.endswith(".")
