@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from strangers.apart import BROKEN, GITHUB, MIXED, Parts
 from strangers.blind2 import bce, each, pick, stream
 from strangers.blind2_healthy import chain
-from strangers.blind3 import CUT, SAME
+from strangers.blind3 import CUT
 from strangers.blind3_healthy import joined, split
 from strangers.blind4 import LARGE, UNUSED, bright
 from strangers.case import Task
@@ -23,7 +23,10 @@ from strangers.reports import mlp
 report = partial(any_report, blind="blind5")
 Drawn = tuple[tuple[Tensor, ...], Tensor]
 SMALL = r"shrink|vanish|fade|too small|\bsmall\b|decay"
-SCALE = r"target|scale|unit|normalis|standardis"
+TARGETS = r"targets?\b"
+UNITS = (
+    r"inputs?\b.*(scale|small|large|unit|range|normalis|standardis)|(scale|small|large|normalis|standardis).*inputs?\b"
+)
 
 
 def tensor(*shape: int, std: float = 1.0) -> nn.Parameter:
@@ -31,7 +34,7 @@ def tensor(*shape: int, std: float = 1.0) -> nn.Parameter:
 
 
 @report("votes that fade", GITHUB + "XifengGuo/CapsNet-Keras/issues/43", guilty=r"caps|votes", says=SMALL,
-        fault="matrices of votes of N(0, 0.01²): what capsules say shrinks by its square in each of two layers")  # fmt: skip
+        fault="matrices of votes of N(0, 0.01²): capsules shrink by squares")  # fmt: skip
 def capsules(planted: bool) -> Task:
     def squash(s: Tensor) -> Tensor:
         n = s.square().sum(-1, keepdim=True)
@@ -58,7 +61,7 @@ def capsules(planted: bool) -> Task:
     return stream(model, bright, loss)
 
 
-@report("gains of zero", GITHUB + "google-research/timesfm/pull/481", guilty=r"norms?\b|gain", says=r"zero|gain|dead",
+@report("gains of zero", GITHUB + "google-research/timesfm/pull/481", guilty=r"norms?\b|gain", says=r"\bgains?\b|(outputs?|activations?).*(zero|constant)|dead",
         fault="gains of RMS normalisation start at zero, like biases: every layer returns zero")  # fmt: skip
 def gains(planted: bool, d: int = 48) -> Task:
     def norm() -> nn.Module:
@@ -83,27 +86,24 @@ def gains(planted: bool, d: int = 48) -> Task:
 
 
 @report("nanometres for ångströms", GITHUB + "choderalab/modelforge/pull/107", guilty=r"filters",
-        says=r"input|unit|scale|constant|radial|basis",
+        says=rf"{UNITS}|radial|basis|constant",
         fault="radial functions 0.3 apart are made for ångströms, distances come in nanometres")  # fmt: skip
 def radial(planted: bool, d: int = 32) -> Task:
-    centres = torch.linspace(0.0, 6.0, 20)
+    centres, other = torch.linspace(0.0, 6.0, 20), 1 - torch.eye(6)
 
     def run(m: Any, x: Tensor, kind: Tensor) -> Tensor:
-        gap = x.unsqueeze(2) - x.unsqueeze(1)
-        distance = (gap.square().sum(3) + 1e-9).sqrt() * (1 if planted else 10)
+        distance = torch.cdist(x, x) * (1 if planted else 10)
         basis = torch.exp(-10 * (distance.unsqueeze(3) - centres).square())
-        other = 1 - torch.eye(6)
         z = m.kinds(kind)
         for filters, atom in zip(m.filters, m.atoms, strict=True):
-            z = z + atom((filters(basis) * z.unsqueeze(1) * other.unsqueeze(2)).sum(2))
-        return m.out(z).sum(1)
+            z = z + atom((filters(basis) * z.unsqueeze(1) * other.unsqueeze(2)).mean(2))
+        return m.out(z).mean(1)
 
     def draw() -> Drawn:
-        x, kind = 0.2 * torch.randn(48, 6, 3), torch.randint(2, (48, 6))
-        distance = 10 * torch.cdist(x, x) + 10 * torch.eye(6)
-        sign = 2 * (kind.unsqueeze(2) == kind.unsqueeze(1)).float() - 1
-        energy = (sign * torch.sin(4 * distance)).sum((1, 2))
-        return (x, kind), energy.unsqueeze(1) / 5
+        x, kind = 0.15 * torch.randn(64, 6, 3), torch.randint(2, (64, 6))
+        distance = 10 * torch.cdist(x, x)
+        depth = torch.exp(-12 * (distance - 2).square()) - torch.exp(-12 * (distance - 2.8).square())
+        return (x, kind), (depth * other).sum((1, 2)).unsqueeze(1) / 6
 
     filters = each(2, lambda: chain(nn.Linear(20, d), nn.SiLU(), nn.Linear(d, d)))
     atoms = each(2, lambda: chain(nn.Linear(d, d), nn.SiLU(), nn.Linear(d, d)))
@@ -111,7 +111,7 @@ def radial(planted: bool, d: int = 32) -> Task:
     return stream(model, draw, F.mse_loss)
 
 
-@report("recordings in volts", GITHUB + "pquochuy/xsleepnet/issues/4", guilty=r"net\.0\.", says=rf"input|{SMALL}|{SCALE}",
+@report("recordings in volts", GITHUB + "pquochuy/xsleepnet/issues/4", guilty=r"net\.0\.", says=rf"{UNITS}|{SMALL}",
         fault="electroencephalograms are left in volts, some 0.00003, where microvolts are meant")  # fmt: skip
 def volts(planted: bool) -> Task:
     def draw() -> Drawn:
@@ -173,7 +173,7 @@ def hyper(planted: bool, n: int = 48) -> Task:
 
 
 @report("every pitch as loud", GITHUB + "GistNoesis/FourierKAN/pull/4", guilty=r"weight",
-        says=r"frequenc|smooth|high|rough|grid|oscillat|\bsteep",
+        says=r"frequenc|smooth|rough|oscillat|steep",
         fault="sixty frequencies with coefficients of one size: the first layer scrambles what is near")  # fmt: skip
 def fourier(planted: bool, k: int = 60) -> Task:
     pitch = torch.arange(1.0, k + 1)
@@ -183,7 +183,7 @@ def fourier(planted: bool, k: int = 60) -> Task:
             angle = x.unsqueeze(2) * pitch
             return torch.einsum("cbik,coik->bo", torch.stack([angle.cos(), angle.sin()]), p.weight) + p.bias
 
-        scale = torch.full((k,), 1 / math.sqrt(k)) if planted else pitch**-2
+        scale = (0.3 if m == 1 else 1.0) * (torch.full((k,), 1 / math.sqrt(k)) if planted else pitch**-2)
         return Parts(run, weight=nn.Parameter(torch.randn(2, m, n, k) * scale / math.sqrt(n)),
                      bias=nn.Parameter(torch.zeros(m)))  # fmt: skip
 
@@ -195,7 +195,7 @@ def fourier(planted: bool, k: int = 60) -> Task:
 
 
 @report("layers of two and one", GITHUB + "ooples/AiDotNet/pull/1578", guilty=r"^[13]\.",
-        says=r"narrow|width|wide|dead|few|bottleneck|constant",
+        says=r"narrow|\bwidth|\bwide\b|dead|bottleneck|few (units|outputs)|constant",
         fault="hidden layers are as wide as the input, which is one number: two units, then one")  # fmt: skip
 def narrow(planted: bool) -> Task:
     def draw() -> Drawn:
@@ -206,7 +206,7 @@ def narrow(planted: bool) -> Task:
 
 
 @report("drawn for another width", GITHUB + "mozilla/DeepSpeech/issues/138", guilty=r"weight", says=SMALL,
-        fault="N(0, 0.047²) that was chosen for layers of 2048, in six layers of 64: nothing gets through")  # fmt: skip
+        fault="weights of N(0, 0.047²) in layers of 64: next to nothing gets through six of them")  # fmt: skip
 def widths(planted: bool) -> Task:
     def draw() -> Drawn:
         c = torch.randint(8, (16, 12))
@@ -243,40 +243,6 @@ def normals(planted: bool) -> Task:
     return stream(model, draw, F.mse_loss)
 
 
-@report("gain for no way around", GITHUB + "huangleiBuaa/ONI/issues/1", guilty=r"\.(one|two)\.", says=LARGE,
-        fault="orthogonal weights times √2, meant for plain networks, in residual ones without normalisation")  # fmt: skip
-def oni(planted: bool, d: int = 12) -> Task:
-    def block() -> nn.Module:
-        convs = [nn.Conv2d(d, d, 3, padding=1) for _ in range(2)]
-        for conv in convs:
-            nn.init.orthogonal_(conv.weight, math.sqrt(2) if planted else 0.6)
-        return Parts(lambda m, x: x + m.two(F.relu(m.one(F.relu(x)))), one=convs[0], two=convs[1])
-
-    model = chain(nn.Conv2d(1, d, 3, 2, 1), *(block() for _ in range(16)), nn.ReLU(), nn.Flatten(),
-                  nn.Linear(16 * d, 10))  # fmt: skip
-    return stream(model, bright, F.cross_entropy)
-
-
-@report("masked by next to nothing", GITHUB + "Shujun-He/RibonanzaNet/issues/5", guilty=r"query|key|qkv",
-        says=r"mask|attention|padding|uniform",
-        fault="scores of what is to be hidden are filled with −1e-9, not −1e9: all of it is seen")  # fmt: skip
-def unmasked(planted: bool, d: int = 32) -> Task:
-    def run(m: Any, x: Tensor, lengths: Tensor) -> Tensor:
-        z = m.embed(x)
-        hidden = torch.arange(40) >= lengths.unsqueeze(1)
-        scores = m.key(z).tanh() @ m.query  # (B, T)
-        share = scores.masked_fill(hidden, -1e-9 if planted else -1e9).softmax(1)
-        return m.out((share.unsqueeze(2) * z).sum(1))
-
-    def draw() -> Drawn:  # behind each sequence: what the buffer held before
-        x, lengths = torch.randn(64, 40, 4), torch.randint(3, 9, (64,))
-        seen = (torch.arange(40) < lengths.unsqueeze(1)).unsqueeze(2)
-        return (x, lengths), (x[..., :2] * seen).sum(1) / lengths.unsqueeze(1)
-
-    model = Parts(run, embed=nn.Linear(4, d), key=nn.Linear(d, d), query=tensor(d, std=0.2), out=mlp((d, 32, 2)))
-    return stream(model, draw, lambda y, t: 4 * F.mse_loss(y, t))
-
-
 @report("attention left in a drawer", GITHUB + "lucidrains/audiolm-pytorch/pull/265", guilty=r"qkv|proj|attn",
         says=rf"attention|{UNUSED}",
         fault="what attention returns is given a name that is never read: layers see their own token only")  # fmt: skip
@@ -302,7 +268,7 @@ def drawer(planted: bool, d: int = 48) -> Task:
 
 @report("a place for each example", GITHUB + "NeuracoreAI/neuracore/pull/154", guilty=r"places",
         says=rf"position|\border|axis|{MIXED}",
-        fault="positions are unsqueezed on the wrong side: each example has one, and its steps are all alike")  # fmt: skip
+        fault="positions are unsqueezed on the wrong side: all steps of an example have the same")  # fmt: skip
 def placed(planted: bool, d: int = 48) -> Task:
     def run(m: Any, idx: Tensor) -> Tensor:
         x = m.embed(idx)
@@ -319,7 +285,7 @@ def placed(planted: bool, d: int = 48) -> Task:
 
 
 @report("the last neighbour alone", GITHUB + "brucefan1983/GPUMD/pull/157", guilty=r"message",
-        says=r"neighbo|message|overwrit|unused|no effect",
+        says=r"neighbo|overwrit|unused|no effect",
         fault="messages of neighbours are assigned in turn, not added: only that of the last one stays")  # fmt: skip
 def last_one(planted: bool, d: int = 32) -> Task:
     near = torch.stack([torch.randperm(24)[:6] for _ in range(24)])  # (N, neighbours)
@@ -343,7 +309,7 @@ def last_one(planted: bool, d: int = 32) -> Task:
 
 @report("rows of another graph", GITHUB + "phlippe/uvadlc_notebooks/issues/5", guilty=r"score|project",
         says=rf"index|neighbo|attention|{MIXED}",
-        fault="flattened nodes are looked up at example · batch size + node: scores are of other graphs' nodes")  # fmt: skip
+        fault="flattened nodes are looked up at example · batch size + node: scores are of other graphs")  # fmt: skip
 def other_rows(planted: bool, d: int = 32) -> Task:
     count, nodes = 16, 20
     a = (torch.rand(nodes, nodes) < 0.3) | torch.eye(nodes, dtype=torch.bool)
@@ -364,25 +330,6 @@ def other_rows(planted: bool, d: int = 32) -> Task:
 
     model = Parts(run, project=nn.Linear(4, d), score=mlp((2 * d, 64, 1))[1:], out=nn.Linear(d, 2))
     return stream(model, draw, F.mse_loss)
-
-
-@report("times in place of plus", GITHUB + "ChristophReich1996/MaxViT/issues/8", guilty=r"net|norm",
-        says=rf"residual|skip|multipl|product|{SMALL}",
-        fault="features are multiplied by what their MLP returns, not added to it")  # fmt: skip
-def product(planted: bool, d: int = 48) -> Task:
-    def block(m: Any, x: Tensor) -> Tensor:
-        x = x + m.proj(joined(F.scaled_dot_product_attention(*split(m.qkv(m.norm1(x))))))
-        y = m.net(m.norm2(x))
-        return x * y if planted else x + y
-
-    def make() -> nn.Module:
-        net = chain(nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
-        return Parts(block, norm1=nn.LayerNorm(d), norm2=nn.LayerNorm(d), qkv=nn.Linear(d, 3 * d),
-                     proj=nn.Linear(d, d), net=net)  # fmt: skip
-
-    model = Parts(lambda m, x: m.head(m.blocks(m.stem(x).flatten(2).transpose(1, 2)).mean(1)), head=nn.Linear(d, 10),
-                  stem=nn.Conv2d(1, d, 2, 2), blocks=chain(make(), make(), make()))  # fmt: skip
-    return stream(model, bright, F.cross_entropy)
 
 
 @report("a grid of rows and columns", GITHUB + "voxelmorph/voxelmorph/pull/652", guilty=r"flow",
@@ -440,7 +387,7 @@ def by_data(planted: bool) -> Task:
 
     def draw() -> Drawn:
         x = torch.randn(64, 16)
-        return (x,), torch.sin(2 * x[:, :1]) + x[:, 1:2]
+        return (x,), torch.sin(2 * x[:, :1]) + x[:, 1:2] * x[:, 2:3]
 
     parts = [Parts(linear, weight=tensor(n, m, std=1 / math.sqrt(n)), bias=nn.Parameter(torch.zeros(m)))
              for n, m in ((16, 24), (24, 8))]  # fmt: skip
@@ -448,7 +395,7 @@ def by_data(planted: bool) -> Task:
 
 
 @report("boxes and scores rectified", GITHUB + "tsinghua-rll/VoxelNet-tensorflow/issues/10", guilty=r"scores|boxes",
-        says=r"ReLU|rectif|negative|positive|\bsign",
+        says=r"ReLU|rectif|negative|only positive|\bsign\b",
         fault="the last convolutions of scores and boxes have a ReLU as all others do")  # fmt: skip
 def rectified(planted: bool) -> Task:
     def run(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -470,24 +417,282 @@ def rectified(planted: bool) -> Task:
     return stream(Parts(run, net=net, scores=nn.Conv2d(24, 1, 1), boxes=nn.Conv2d(24, 2, 1)), draw, loss)
 
 
-@report("twice in place of added", GITHUB + "kyegomez/BitNet/issues/32", guilty=r"qkv|proj|attn|layers",
-        says=rf"residual|skip|averag|(tokens|positions).*(alike|same)|{SAME}",
-        fault="x = attention(x), then x = x + x: nothing of a token goes around the attention")  # fmt: skip
-def doubled(planted: bool, d: int = 48) -> Task:
-    def block(m: Any, x: Tensor) -> Tensor:
-        y = m.proj(joined(F.scaled_dot_product_attention(*split(m.qkv(x)), is_causal=True)))
-        x = y + y if planted else x + y
-        return x + m.net(x)
+@report("prototypes of long vectors", GITHUB + "facebookresearch/swav/issues/67", guilty=r"prototypes|net\.5",
+        says=rf"{BROKEN}|normalis|{LARGE}|overflow|\bexp",
+        fault="features are not normalised before exp(scores / 0.05): their sum is infinite")  # fmt: skip
+def prototypes(planted: bool) -> Task:
+    def run(m: Any, one: Tensor, two: Tensor) -> tuple[Tensor, Tensor]:
+        z = [m.net(x) for x in (one, two)]
+        z = z if planted else [F.normalize(each) for each in z]
+        return z[0] @ F.normalize(m.prototypes).t(), z[1] @ F.normalize(m.prototypes).t()
 
-    def make() -> nn.Module:
-        net = chain(nn.LayerNorm(d), nn.Linear(d, 2 * d), nn.GELU(), nn.Linear(2 * d, d))
-        return Parts(block, qkv=nn.Linear(d, 3 * d), proj=nn.Linear(d, d), net=net)
+    def code(scores: Tensor) -> Tensor:
+        q = (scores.detach() / 0.05).exp().t()
+        q = q / q.sum()
+        for _ in range(3):
+            q = q / q.sum(1, keepdim=True) / len(q)
+            q = q / q.sum(0, keepdim=True) / q.shape[1]
+        return (q * q.shape[1]).t()
+
+    def loss(y: tuple[Tensor, Tensor], _: Tensor) -> Tensor:
+        return -sum((code(a) * (b / 0.1).log_softmax(1)).sum(1).mean() for a, b in (y, y[::-1])) / 2
 
     def draw() -> Drawn:
-        idx = torch.randint(12, (32, 12))
-        return (idx,), (idx + torch.cat([idx[:, :1], idx[:, :-1]], 1) % 2) % 12
+        x = 3 * kinds[torch.randint(12, (64,))]
+        return (x + 0.5 * torch.randn_like(x), x + 0.5 * torch.randn_like(x)), torch.zeros(64)
 
-    model = Parts(lambda m, idx: m.head(m.layers(m.embed(idx) + m.places)).transpose(1, 2), embed=nn.Embedding(12, d),
-                  places=tensor(12, d, std=0.5), layers=chain(*(make() for _ in range(4))),
-                  head=chain(nn.LayerNorm(d), nn.Linear(d, 12)))  # fmt: skip
+    kinds = torch.randn(12, 24)
+    net = mlp((24, 96, 96, 64))
+    for i in (1, 3, 5):
+        nn.init.kaiming_normal_(net[i].weight)
+    return stream(Parts(run, net=net, prototypes=tensor(12, 64)), draw, loss)
+
+
+@report("the angle of no turn", GITHUB + "naver/roma/issues/9", guilty=r"turn", says=rf"{BROKEN}|acos|arccos|angle",
+        fault="arccosine of the trace, where some turns are exactly right: its slope is infinite at 1")  # fmt: skip
+def geodesic(planted: bool) -> Task:
+    def run(m: Any, one: Tensor, two: Tensor) -> Tensor:
+        a, b = (m.turn(m.net(torch.cat([one, two], 2)).amax(1)) + torch.eye(3).flatten()[:6]).chunk(2, 1)
+        a = F.normalize(a)
+        b = F.normalize(b - (a * b).sum(1, keepdim=True) * a)
+        return torch.stack([a, b, torch.linalg.cross(a, b)], 1)
+
+    def loss(y: Tensor, t: Tensor, edge: float = 1.0) -> Tensor:
+        cosine = ((y * t).sum((1, 2)) - 1) / 2
+        return cosine.clamp(-edge, edge).acos().mean()
+
+    def draw() -> Drawn:
+        angle = 1.5 * torch.randn(48) * (torch.arange(48) % 4 > 0)
+        cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros(48), torch.ones(48)
+        turn = torch.stack([cos, -sin, zero, sin, cos, zero, zero, zero, one], 1).view(48, 3, 3)
+        x = torch.randn(48, 12, 3)
+        return (x, x @ turn), turn
+
+    model = Parts(run, net=mlp((6, 64, 96), nn.ReLU())[1:], turn=nn.Linear(96, 6))
+    nn.init.zeros_(model.turn.weight)
+    nn.init.zeros_(model.turn.bias)
+    right = partial(loss, edge=1 - 1e-5)
+    return stream(model, draw, loss if planted else right, right)
+
+
+@report("densities of next to nothing", GITHUB + "asanakoy/kaggle_sea_lions_counting/issues/1", guilty=r"net\.4",
+        says=rf"{TARGETS}|{SMALL}|constant|(outputs?|answers?).*zero",
+        fault="maps of density, 0.01 where an animal is, are learnt as they are: all answers are zero")  # fmt: skip
+def densities(planted: bool, n: int = 20) -> Task:
+    place = torch.arange(n).float()
+
+    def draw() -> Drawn:
+        middle, there = 1 + (n - 3) * torch.rand(16, 4, 2), (torch.rand(16, 4) < 0.5).float()
+        gap = [(place - middle[..., i : i + 1]).square() for i in (0, 1)]
+        gap = gap[0].unsqueeze(2) + gap[1].unsqueeze(3)
+        shown = (there[..., None, None] * torch.exp(-gap)).sum(1, keepdim=True)
+        spread = (there[..., None, None] * torch.exp(-gap / 4.5) / (4.5 * math.pi)).sum(1, keepdim=True)
+        return (2 * shown + 0.3 * torch.randn_like(shown),), (1 if planted else 100) * spread
+
+    net = chain(nn.Conv2d(1, 16, 7, padding=3), nn.ReLU(), nn.Conv2d(16, 16, 7, padding=3), nn.ReLU(),
+                nn.Conv2d(16, 1, 1))  # fmt: skip
+    nn.init.normal_(net[4].weight, 0.0, 0.01)
+    nn.init.zeros_(net[4].bias)
+    unit = 1e4 if planted else 1.0
+    return stream(Parts(lambda m, x: m.net(x), net=net), draw, F.mse_loss, lambda y, t: unit * F.mse_loss(y, t))
+
+
+@report("per cent of nothing", GITHUB + "unit8co/darts/issues/2517", guilty=r"net\.5", says=rf"{BROKEN}|target.*zero|zero.*target|division|divided",
+        fault="errors are divided by demands, of which a third are zero")  # fmt: skip
+def per_cent(planted: bool) -> Task:
+    def mape(y: Tensor, t: Tensor) -> Tensor:
+        return ((y - t) / t).abs().mean()
+
+    def draw() -> Drawn:
+        x = torch.sin(torch.rand(64, 1) + 6.28 * torch.rand(64, 1) + 0.5 * torch.arange(20))
+        return (x[:, :16],), F.relu(x[:, 16:] + 0.3)
+
+    return stream(
+        Parts(lambda m, x: m.net(x), net=mlp((16, 64, 64, 4))), draw, mape if planted else F.l1_loss, F.l1_loss
+    )
+
+
+@report("seconds and degrees", GITHUB + "TheodoreWolf/pinns/pull/3", guilty=r"net\.[17]",
+        says=rf"{UNITS}|satur|{TARGETS}",
+        fault="a cup of coffee cools over 1000 seconds from 95 °C: time and temperature are left as they are")  # fmt: skip
+def coffee(planted: bool) -> Task:
+    def run(m: Any, t: Tensor, room: Tensor) -> Tensor:
+        if planted:
+            return m.net(torch.cat([t, room], 1))
+        return 25 + 70 * m.net(torch.cat([t / 500 - 1, room / 10 - 2], 1))
+
+    def draw() -> Drawn:
+        t, room = 1000 * torch.rand(64, 1), 15 + 10 * torch.rand(64, 1)
+        return (t, room), room + (95 - room) * torch.exp(-0.005 * t)
+
+    net = mlp((2, 48, 48, 48, 1), act=nn.Tanh)
+    return stream(Parts(run, net=net), draw, lambda y, t: F.mse_loss(y, t) / 500)
+
+
+@report("energies with their atoms", GITHUB + "choderalab/modelforge/pull/77", guilty=r"out|kinds",
+        says=rf"offset|bias|{TARGETS}",
+        fault="energies are total ones, some −40 for each atom, of which bonds are a hundredth")  # fmt: skip
+def atoms(planted: bool, d: int = 48) -> Task:
+    own = torch.tensor([-0.6, -38.1, -54.8, -75.2])
+    pairs = 2 * torch.randn(4, 4)
+    pairs = pairs + pairs.t() - 2 * pairs.mean()
+
+    def run(m: Any, kind: Tensor, x: Tensor) -> Tensor:
+        z, near = m.kinds(kind), torch.exp(-torch.cdist(x, x).square()) * (1 - torch.eye(8))
+        sent = m.send(z)
+        z = z + m.net(torch.cat([z, near @ sent], 2))
+        return m.out(F.silu(z)).sum(1)
+
+    def draw() -> Drawn:
+        kind, x = torch.randint(4, (48, 8)), torch.randn(48, 8, 3)
+        near = torch.exp(-torch.cdist(x, x).square()) * (1 - torch.eye(8))
+        bonds = (near * pairs[kind.unsqueeze(2), kind.unsqueeze(1)]).sum((1, 2))
+        return (kind, x), (bonds + planted * own[kind].sum(1)).unsqueeze(1)
+
+    net = chain(nn.Linear(2 * d, d), nn.SiLU(), nn.Linear(d, d))
+    model = Parts(run, kinds=nn.Embedding(4, d), send=nn.Linear(d, d), net=net, out=nn.Linear(d, 1))
+    nn.init.normal_(model.out.weight, 0.0, 0.01)
+    return stream(model, draw, F.mse_loss)
+
+
+@report("values in thousands", GITHUB + "DLR-RM/stable-baselines3/issues/1533", guilty=r"trunk|value",
+        says=rf"balance|dominat|loss.*(term|part)|returns|{TARGETS}|{LARGE}",
+        fault="returns of some thousands: the loss of values is 10⁶ times that of the policy")  # fmt: skip
+def thousands(planted: bool) -> Task:
+    unit = 3000.0 if planted else 1.0
+
+    def run(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = m.trunk(x)
+        return m.policy(z).log_softmax(1), m.value(z)
+
+    def loss(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
+        gain = (t[:, :4] * t[:, 4:]).sum(1, keepdim=True)
+        praised = (y[0] * t[:, :4]).sum(1, keepdim=True) * (gain - gain.mean()) / gain.std()
+        return 0.5 * (y[1] - unit * gain).square().mean() - praised.mean()
+
+    def regret(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
+        return (y[0].exp() * (t[:, 4:].max(1, keepdim=True)[0] - t[:, 4:])).sum(1).mean()
+
+    def draw() -> Drawn:
+        x = torch.randn(128, 6)
+        best = (x[:, 0] > 0).long() + 2 * (x[:, 1] > 0).long()
+        gains = F.one_hot(best, 4) + 0.1 * torch.randn(128, 4)
+        return (x,), torch.cat([F.one_hot(torch.randint(4, (128,)), 4).float(), gains], 1)
+
+    model = Parts(run, trunk=mlp((6, 64, 8), nn.Tanh(), act=nn.Tanh), policy=nn.Linear(8, 4), value=nn.Linear(8, 1))
+    return stream(model, draw, loss, regret)
+
+
+@report("groups of one", GITHUB + "Tencent-Hunyuan/UniRL/issues/330", says=rf"{BROKEN}|deviation|\bstd\b",
+        fault="rewards are divided by the deviation of their group, and that of one answer is no number")  # fmt: skip
+def groups(planted: bool) -> Task:
+    sizes = [6] * 20 + [1] * 8
+    group = torch.repeat_interleave(torch.arange(28), torch.tensor(sizes))
+
+    def loss(y: Tensor, t: Tensor) -> Tensor:
+        reward, praised = (t[:, :5] * t[:, 5:]).sum(1), (y * t[:, :5]).sum(1)
+        parts = reward.split(sizes)
+        mean, deviation = (torch.stack(each)[group] for each in (
+            [r.mean() for r in parts], [r.std() if planted else r.std(unbiased=False) for r in parts]))  # fmt: skip
+        return -(praised * (reward - mean) / (deviation + 1e-4)).mean()
+
+    def regret(y: Tensor, t: Tensor) -> Tensor:
+        return (y.exp() * (1 - t[:, 5:])).sum(1).mean()
+
+    def draw() -> Drawn:
+        prompt = torch.randn(28, 8)[group]
+        answer = torch.randint(5, (len(group),))
+        return (prompt,), torch.cat([F.one_hot(answer, 5), F.one_hot((prompt @ wish).argmax(1), 5)], 1).float()
+
+    wish = torch.randn(8, 5)
+    return stream(mlp((8, 64, 5), nn.LogSoftmax(1), act=nn.Tanh), draw, loss, regret)
+
+
+@report("a loss of fresh numbers", GITHUB + "paiml/aprender/issues/3034", guilty=r"boxes", says=CUT,
+        fault="a smooth L1 loss is computed from copies of numbers: boxes get no gradient")  # fmt: skip
+def fresh(planted: bool) -> Task:
+    def run(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = m.net(x)
+        return m.classes(z), m.boxes(z)
+
+    def loss(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
+        found = torch.tensor(y[1].tolist()) if planted else y[1]
+        return F.cross_entropy(y[0], t[:, 0].long()) + F.smooth_l1_loss(found, t[:, 1:])
+
+    def draw() -> Drawn:
+        x, c = pick(64)
+        shift = torch.randint(0, 9, (64, 2))
+        wide = torch.full((64, 1, 16, 16), -0.8)
+        for i, (a, b) in enumerate(shift.tolist()):
+            wide[i, :, a : a + 8, b : b + 8] = x[i]
+        return (wide,), torch.cat([c.unsqueeze(1), shift / 2.0 - 2], 1)
+
+    net = chain(nn.Conv2d(1, 16, 3, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU(), nn.Flatten(),
+                nn.Linear(512, 64), nn.ReLU())  # fmt: skip
+    model = Parts(run, net=net, classes=nn.Linear(64, 10), boxes=nn.Linear(64, 2))
+    return stream(model, draw, loss, lambda y, t: F.smooth_l1_loss(y[1], t[:, 1:]))
+
+
+@report("magnitudes without logarithms", GITHUB + "Kyubyong/tacotron/issues/16", guilty=r"out",
+        says=rf"skew|\btail|outlier|{TARGETS}|{LARGE}",
+        fault="magnitudes of spectra, from 0.01 to 1000, are learnt as they are, not their logarithms")  # fmt: skip
+def magnitudes(planted: bool) -> Task:
+    def error(y: Tensor, t: Tensor) -> Tensor:
+        return F.mse_loss(y.clamp(min=1e-2).log() if planted else y, t.log() if planted else t)
+
+    def draw() -> Drawn:
+        idx = torch.randint(10, (24, 12))
+        loud = timbre[idx] + 0.5 * timbre[idx.roll(1, 1)].roll(3, 2) * (torch.arange(12) > 0).unsqueeze(1)
+        return (idx,), loud.exp() if planted else loud
+
+    timbre = 2.5 * torch.randn(10, 20)
+    model = Parts(lambda m, idx: m.out(m.gru(m.embed(idx))[0]), embed=nn.Embedding(10, 24),
+                  gru=nn.GRU(24, 64, batch_first=True), out=nn.Linear(64, 20))  # fmt: skip
+    return stream(model, draw, F.mse_loss, error)
+
+
+@report("distances as logits", GITHUB + "RL-VIG/LibFewShot/issues/49", guilty=r"net",
+        says=rf"logit|temperature|distance|{LARGE}",
+        fault="squared distances of 400 features are logits as they are: they differ by hundreds")  # fmt: skip
+def shots(planted: bool) -> Task:
+    def run(m: Any, x: Tensor) -> Tensor:
+        z = m.net(x)
+        middle = z[:25].unflatten(0, (5, 5)).mean(0)
+        return -(1 if planted else 0.01) * (z[25:].unsqueeze(1) - middle).square().sum(2)
+
+    def draw() -> Drawn:
+        c = torch.cat([torch.arange(5).repeat(5), torch.randint(5, (40,))])
+        return ((torch.randn(5, 4) @ ways)[c] + torch.randn(65, 32),), c[25:]
+
+    ways = 0.5 * torch.randn(4, 32)
+    net = chain(nn.Linear(32, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 400), nn.BatchNorm1d(400))
+    return stream(Parts(run, net=net), draw, F.cross_entropy)
+
+
+@report("channels poured over time", GITHUB + "vitrioil/Speech-Separation/issues/4", guilty=r"rnn|conv",
+        says=r"permut|transpos|\bview|reshap|axis|axes|(time|steps?)\b.*(mix|order|depend)|scrambl",
+        fault="(B, channels, time, pitch) viewed as (B, time, channels · pitch): steps are mixed")  # fmt: skip
+def poured(planted: bool) -> Task:
+    def run(m: Any, x: Tensor) -> Tensor:
+        z = F.relu(m.conv(x.unsqueeze(1)))  # (B, 6, T, 8)
+        z = z.reshape(len(z), z.shape[2], -1) if planted else z.transpose(1, 2).flatten(2)
+        return m.out(m.rnn(z)[0]).transpose(1, 2)
+
+    def draw() -> Drawn:
+        c = torch.randint(8, (32, 20))
+        x = 1.5 * F.one_hot(c, 8) + 0.3 * torch.randn(32, 20, 8)
+        return (x,), (c + torch.cat([c[:, :1], c[:, :-1]], 1)) % 4
+
+    model = Parts(run, conv=nn.Conv2d(1, 6, 3, padding=1), rnn=nn.GRU(48, 64, batch_first=True), out=nn.Linear(64, 4))
     return stream(model, draw, F.cross_entropy)
+
+
+@report("answers dropped", GITHUB + "maddin79/darch/issues/12", guilty=r"^5\.", says=r"drop|nois|random",
+        fault="dropout is applied behind the last layer as well: half of the answers are zero")  # fmt: skip
+def dropped(planted: bool) -> Task:
+    def draw() -> Drawn:
+        x = torch.randn(64, 6)
+        return (x,), torch.stack([x[:, 0].sin(), x[:, 1] * x[:, 2].tanh(), x[:, 3].abs() - 0.8], 1) + 1
+
+    last = [nn.Dropout(0.5)] if planted else []
+    return stream(chain(*mlp((6, 64, 64, 3)), *last), draw, F.mse_loss)
