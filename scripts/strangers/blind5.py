@@ -61,7 +61,8 @@ def capsules(planted: bool) -> Task:
     return stream(model, bright, loss)
 
 
-@report("gains of zero", GITHUB + "google-research/timesfm/pull/481", guilty=r"norms?\b|gain", says=r"\bgains?\b|(outputs?|activations?).*(zero|constant)|dead",
+@report("gains of zero", GITHUB + "google-research/timesfm/pull/481", guilty=r"norms?\b|gain",
+        says=r"\bgains?\b|(outputs?|activations?).*(zero|constant)|dead",
         fault="gains of RMS normalisation start at zero, like biases: every layer returns zero")  # fmt: skip
 def gains(planted: bool, d: int = 48) -> Task:
     def norm() -> nn.Module:
@@ -475,29 +476,8 @@ def geodesic(planted: bool) -> Task:
     return stream(model, draw, loss if planted else right, right)
 
 
-@report("densities of next to nothing", GITHUB + "asanakoy/kaggle_sea_lions_counting/issues/1", guilty=r"net\.4",
-        says=rf"{TARGETS}|{SMALL}|constant|(outputs?|answers?).*zero",
-        fault="maps of density, 0.01 where an animal is, are learnt as they are: all answers are zero")  # fmt: skip
-def densities(planted: bool, n: int = 20) -> Task:
-    place = torch.arange(n).float()
-
-    def draw() -> Drawn:
-        middle, there = 1 + (n - 3) * torch.rand(16, 4, 2), (torch.rand(16, 4) < 0.5).float()
-        gap = [(place - middle[..., i : i + 1]).square() for i in (0, 1)]
-        gap = gap[0].unsqueeze(2) + gap[1].unsqueeze(3)
-        shown = (there[..., None, None] * torch.exp(-gap)).sum(1, keepdim=True)
-        spread = (there[..., None, None] * torch.exp(-gap / 4.5) / (4.5 * math.pi)).sum(1, keepdim=True)
-        return (2 * shown + 0.3 * torch.randn_like(shown),), (1 if planted else 100) * spread
-
-    net = chain(nn.Conv2d(1, 16, 7, padding=3), nn.ReLU(), nn.Conv2d(16, 16, 7, padding=3), nn.ReLU(),
-                nn.Conv2d(16, 1, 1))  # fmt: skip
-    nn.init.normal_(net[4].weight, 0.0, 0.01)
-    nn.init.zeros_(net[4].bias)
-    unit = 1e4 if planted else 1.0
-    return stream(Parts(lambda m, x: m.net(x), net=net), draw, F.mse_loss, lambda y, t: unit * F.mse_loss(y, t))
-
-
-@report("per cent of nothing", GITHUB + "unit8co/darts/issues/2517", guilty=r"net\.5", says=rf"{BROKEN}|target.*zero|zero.*target|division|divided",
+@report("per cent of nothing", GITHUB + "unit8co/darts/issues/2517", guilty=r"net\.5",
+        says=rf"{BROKEN}|target.*zero|zero.*target|division|divided",
         fault="errors are divided by demands, of which a third are zero")  # fmt: skip
 def per_cent(planted: bool) -> Task:
     def mape(y: Tensor, t: Tensor) -> Tensor:
@@ -514,7 +494,7 @@ def per_cent(planted: bool) -> Task:
 
 @report("seconds and degrees", GITHUB + "TheodoreWolf/pinns/pull/3", guilty=r"net\.[17]",
         says=rf"{UNITS}|satur|{TARGETS}",
-        fault="a cup of coffee cools over 1000 seconds from 95 °C: time and temperature are left as they are")  # fmt: skip
+        fault="a cup of coffee cools over 1000 seconds from 95 °C: both are left as they are")  # fmt: skip
 def coffee(planted: bool) -> Task:
     def run(m: Any, t: Tensor, room: Tensor) -> Tensor:
         if planted:
