@@ -449,7 +449,7 @@ def prototypes(planted: bool) -> Task:
     return stream(Parts(run, net=net, prototypes=tensor(12, 64)), draw, loss)
 
 
-@report("the angle of no turn", GITHUB + "naver/roma/issues/9", guilty=r"turn", says=rf"{BROKEN}|acos|arccos|angle",
+@report("the angle of no turn", GITHUB + "naver/roma/issues/9", guilty=r"turn", says=rf"{BROKEN}|acos|arccos",
         fault="arccosine of the trace, where some turns are exactly right: its slope is infinite at 1")  # fmt: skip
 def geodesic(planted: bool) -> Task:
     def run(m: Any, one: Tensor, two: Tensor) -> Tensor:
@@ -566,23 +566,23 @@ def thousands(planted: bool) -> Task:
 @report("groups of one", GITHUB + "Tencent-Hunyuan/UniRL/issues/330", says=rf"{BROKEN}|deviation|\bstd\b",
         fault="rewards are divided by the deviation of their group, and that of one answer is no number")  # fmt: skip
 def groups(planted: bool) -> Task:
-    sizes = [6] * 20 + [1] * 8
-    group = torch.repeat_interleave(torch.arange(28), torch.tensor(sizes))
+    sizes = torch.tensor([6] * 20 + [1] * 8)
+    group = torch.repeat_interleave(torch.arange(28), sizes)
 
     def loss(y: Tensor, t: Tensor) -> Tensor:
-        reward, praised = (t[:, :5] * t[:, 5:]).sum(1), (y * t[:, :5]).sum(1)
-        parts = reward.split(sizes)
-        mean, deviation = (torch.stack(each)[group] for each in (
-            [r.mean() for r in parts], [r.std() if planted else r.std(unbiased=False) for r in parts]))  # fmt: skip
-        return -(praised * (reward - mean) / (deviation + 1e-4)).mean()
+        reward, praised = (t[:, :5] * t[:, 5:10]).sum(1), (y * t[:, :5]).sum(1)
+        of = F.one_hot(t[:, 10].long(), 28).float()
+        rest = reward - of @ (of.t() @ reward / of.sum(0).clamp(min=1))
+        deviation = (of.t() @ rest.square() / (of.sum(0) - int(planted))).sqrt()[t[:, 10].long()]
+        return -(praised * rest / (deviation + 1e-4)).mean()
 
     def regret(y: Tensor, t: Tensor) -> Tensor:
-        return (y.exp() * (1 - t[:, 5:])).sum(1).mean()
+        return (y.exp() * (1 - t[:, 5:10])).sum(1).mean()
 
     def draw() -> Drawn:
         prompt = torch.randn(28, 8)[group]
-        answer = torch.randint(5, (len(group),))
-        return (prompt,), torch.cat([F.one_hot(answer, 5), F.one_hot((prompt @ wish).argmax(1), 5)], 1).float()
+        answer, best = F.one_hot(torch.randint(5, (128,)), 5), F.one_hot((prompt @ wish).argmax(1), 5)
+        return (prompt,), torch.cat([answer, best, group.unsqueeze(1)], 1).float()
 
     wish = torch.randn(8, 5)
     return stream(mlp((8, 64, 5), nn.LogSoftmax(1), act=nn.Tanh), draw, loss, regret)
@@ -596,7 +596,7 @@ def fresh(planted: bool) -> Task:
         return m.classes(z), m.boxes(z)
 
     def loss(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
-        found = torch.tensor(y[1].tolist()) if planted else y[1]
+        found = y[1].detach().clone() if planted else y[1]
         return F.cross_entropy(y[0], t[:, 0].long()) + F.smooth_l1_loss(found, t[:, 1:])
 
     def draw() -> Drawn:
@@ -635,18 +635,19 @@ def magnitudes(planted: bool) -> Task:
         says=rf"logit|temperature|distance|{LARGE}",
         fault="squared distances of 400 features are logits as they are: they differ by hundreds")  # fmt: skip
 def shots(planted: bool) -> Task:
-    def run(m: Any, x: Tensor) -> Tensor:
-        z = m.net(x)
-        middle = z[:25].unflatten(0, (5, 5)).mean(0)
-        return -(1 if planted else 0.01) * (z[25:].unsqueeze(1) - middle).square().sum(2)
+    def loss(y: Tensor, t: Tensor) -> Tensor:  # every other example is there to be compared with
+        of = F.one_hot(t[::2], 5).float()
+        middle = of.t() @ y[::2] / of.sum(0).clamp(min=1).unsqueeze(1)
+        far = (y[1::2].unsqueeze(1) - middle).square().sum(2)
+        return F.cross_entropy(-(1 if planted else 0.01) * far, t[1::2])
 
     def draw() -> Drawn:
-        c = torch.cat([torch.arange(5).repeat(5), torch.randint(5, (40,))])
-        return ((torch.randn(5, 4) @ ways)[c] + torch.randn(65, 32),), c[25:]
+        c = torch.cat([torch.arange(5).repeat_interleave(2), torch.randint(5, (70,))])
+        return ((torch.randn(5, 4) @ ways)[c] + torch.randn(80, 32),), c
 
     ways = 0.5 * torch.randn(4, 32)
     net = chain(nn.Linear(32, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 400), nn.BatchNorm1d(400))
-    return stream(Parts(run, net=net), draw, F.cross_entropy)
+    return stream(Parts(lambda m, x: m.net(x), net=net), draw, loss)
 
 
 @report("channels poured over time", GITHUB + "vitrioil/Speech-Separation/issues/4", guilty=r"rnn|conv",

@@ -42,8 +42,9 @@ def squeezenet(_: bool) -> Task:
         return Parts(run, squeeze=nn.Conv2d(n, s, 1), one=nn.Conv2d(s, m, 1), three=nn.Conv2d(s, m, 3, padding=1))
 
     last = nn.Conv2d(96, 10, 1)
-    model = chain(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), fire(32, 8, 32), fire(64, 12, 48),
-                  nn.MaxPool2d(2), fire(96, 16, 48), nn.Dropout(0.3), last, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())  # fmt: skip
+    fires = (fire(32, 8, 32), fire(64, 12, 48), nn.MaxPool2d(2), fire(96, 16, 48), nn.Dropout(0.3))
+    model = chain(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), *fires, last, nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+                  nn.Flatten())  # fmt: skip
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_uniform_(layer.weight)
