@@ -639,7 +639,7 @@ def flow(_: bool) -> Task:
         x = kinds[torch.randint(3, (128,))]
         return (time, (1 - time) * noise + time * x), x - noise
 
-    kinds = 3 * torch.randn(3, 8)
+    kinds = 1.5 * torch.randn(3, 8)
     net = mlp((9, 96, 96, 8), act=nn.SiLU)
     return stream(Parts(lambda m, t, x: m.net(torch.cat([t, x], 1)), net=net), draw, F.mse_loss)
 
