@@ -13,6 +13,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind3_healthy,
     blind4,
     blind4_healthy,
+    blind5,
+    blind5_healthy,
     convolutional,
     language,
     other,
