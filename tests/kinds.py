@@ -29,9 +29,7 @@ def mlp(
 
     def make() -> nn.Module:
         layers = {"first": nn.Linear(4, 4), "last": nn.Linear(4, 3)}
-        return Net(
-            lambda m, x: wrap(m.last(middle(m, m.first(x)))), **layers, **{n: each() for n, each in held.items()}
-        )
+        return Net(lambda m, x: wrap(m.last(middle(m, m.first(x)))), **layers, **{n: of() for n, of in held.items()})
 
     return make
 

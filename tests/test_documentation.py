@@ -227,9 +227,7 @@ def sentences(page: str) -> list[str]:
     lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "#", "![", "<"))]
     text = re.sub(r"\]\([^)]*\)", "]", "\n".join(lines))
     paragraphs = re.split(r"\n\s*\n|\n(?=[*\d]+[. ])", text)
-    return [
-        each for p in paragraphs for each in re.split(r"(?<=[.:?!])\s+(?=[A-Z*`\[\"0-9])", " ".join(p.split())) if each
-    ]
+    return [s for p in paragraphs for s in re.split(r"(?<=[.:?!])\s+(?=[A-Z*`\[\"0-9])", " ".join(p.split())) if s]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/read-a-report.md", "docs/faq.md"])

@@ -12,7 +12,7 @@ from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 from hessdiag.surgery import Scale
-from tests.networks import BUILDERS, PLAIN, Net, build
+from tests.networks import BUILDERS, PLAIN, Net, build, chain
 
 
 def keywords() -> nn.Module:
@@ -183,12 +183,9 @@ def tied_embedding() -> nn.Module:
 RESCALED = {
     "tokens": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2)), (5, 2)),
     "tied embedding": (tied_embedding, (5,)),
-    "convolutions": (
-        lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten()), (5, 4, 6, 6)
-    ),
-    "transposed": (
-        lambda: nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(15, 2)), (5, 2, 4)
-    ),
+    "convolutions": (lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten()),
+        (5, 4, 6, 6)),
+    "transposed": (lambda: chain(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), last=(15, 2)), (5, 2, 4)),
 }  # fmt: skip
 
 

@@ -80,14 +80,14 @@ def test_a_part_of_the_zoo(name):
 
 def test_inputs_lean_towards_the_weights_where_gradients_of_all_positions_agree():
     # what a ReLU or a max pooling lets pass goes with x: σ² of the first kernel is 9 times what independence gives
+    size = (3, 24, 24)
+
     def make():
         first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
         pooled = (nn.MaxPool2d(2), second, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         return nn.Sequential(first, nn.ReLU(), *pooled, nn.Linear(16, 4))
 
-    beside = PredictedVsMeasured.of(
-        predict(make(), (3, 24, 24), init="fan-in"), _reports(make, (3, 24, 24), setups=24, batch=4)
-    )
+    beside = PredictedVsMeasured.of(predict(make(), size, init="fan-in"), _reports(make, size, setups=24, batch=4))
     for block in beside.prediction.weights:
         assert abs(math.log2(beside.ratio(block, "avg_sq_singular_value"))) < 1
 

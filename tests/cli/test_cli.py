@@ -187,9 +187,7 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     measure = random_setups.measure_setups  # of a smaller network
     monkeypatch.setattr(random_setups, "measure_setups", lambda _, **options: measure("mlp:5-4-3", **options))
     drawn = []
-    monkeypatch.setattr(
-        plots, "draw_heatmaps", lambda panels, **how: drawn.append((len(panels), how)) or Figure((1, 1))
-    )
+    monkeypatch.setattr(plots, "draw_heatmaps", lambda p, **how: drawn.append((len(p), how)) or Figure((1, 1)))
     status, out, err = run("reproduce heatmaps --quick --out .")
     assert (status, drawn) == (0, [(8, {"relative": True}), (8, {})])
     kinds = [f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg")]

@@ -135,6 +135,5 @@ def test_a_folder_that_may_not_be_written_is_refused_before_measuring(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("hessdiag.cli.options.Subject.prepare", lambda *_, **__: pytest.fail("prepared all the same"))
-    check_refusal(
-        ("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json"), "in a writable folder", capsys
-    )
+    line = ("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json")
+    check_refusal(line, "in a writable folder", capsys)

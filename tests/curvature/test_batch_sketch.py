@@ -58,9 +58,7 @@ def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **optio
     ("cnn", "cross-entropy", _Rounds(1, 5, 12)),
     ("cnn", "callable", _Rounds(1, 3, 24)),
 ])  # fmt: skip
-def test_without_bias_and_95_percent_intervals_cover(
-    network: str, loss: str, split: _Rounds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, split: _Rounds, monkeypatch) -> None:
     """Over 200 seeds, with Jacobians that are at hand."""
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)

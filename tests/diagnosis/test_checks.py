@@ -55,9 +55,7 @@ NOT_APART = pytest.raises(hessdiag.HessdiagError, match="the model runs over the
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(name: str, monkeypatch) -> None:
     for examples_at_once in (1, 2, 3):
         in_chunks(monkeypatch, examples_at_once)
         with NOT_APART:

@@ -70,9 +70,7 @@ def dense(kind: Kind, model: nn.Module, inputs: Any, t: Tensor | None, names: li
 
 @pytest.mark.parametrize("matrix", DENSE)
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in BUILDERS])  # those: test_exact.py
-def test_every_kind_is_measured_right_and_left_as_it_was(
-    name: str, matrix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_is_measured_right_and_left_as_it_was(name: str, matrix: str, monkeypatch) -> None:
     kind = KINDS[name]
     model, inputs, t = made(kind)
     loss = "random-quadratic" if t is None else "cross-entropy"

@@ -166,9 +166,7 @@ def test_one_step_led_astray_does_not_outweigh_the_others_and_the_error_bar_hold
     for _ in range(400):
         curvatures = torch.rand(12, generator=generator, dtype=torch.float64) + 0.5
         slopes = 0.3 * curvatures + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64)
-        rate, stderr = best_constant_rate(
-            [Along(s, c) for s, c in zip(slopes.tolist(), curvatures.tolist(), strict=True)]
-        )
+        rate, stderr = best_constant_rate([Along(*each) for each in torch.stack([slopes, curvatures], 1).tolist()])
         held += abs(rate - 0.3) <= 1.96 * stderr
     assert 0.88 <= held / 400 <= 0.98
 

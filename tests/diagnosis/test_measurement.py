@@ -132,9 +132,7 @@ def rare(as_layer: bool) -> nn.Module:
 def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> None:
     x, t = torch.randn(80, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64), torch.arange(80) % 3
     x[44, 0] = 6.0  # the unusual one
-    found, expected = (
-        hessdiag.diagnose(rare(as_layer), x, t, loss="cross-entropy", **options) for as_layer in (True, False)
-    )
+    found, expected = (hessdiag.diagnose(rare(how), x, t, loss="cross-entropy", **options) for how in (True, False))
     for key in ("avg_sq_singular_value", "nu"):
         one, other = ({block.name: getattr(block, key) for block in report.blocks} for report in (found, expected))
         assert one == pytest.approx(other, rel=1e-9)

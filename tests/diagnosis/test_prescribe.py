@@ -190,10 +190,8 @@ def left_out(model: nn.Module, reason: str, *names: str) -> hessdiag.Prescriptio
 
 
 def test_weights_without_effect_or_curvature_or_read_elsewhere_are_left_out() -> None:
-    normalised = nn.Sequential(
-        nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3)
-    )
-    left_out(normalised, "a normalisation follows: the network does not depend on its scale", "0.weight")
+    normed = nn.Sequential(nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3))
+    left_out(normed, "a normalisation follows: the network does not depend on its scale", "0.weight")
     flat = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
     nn.init.zeros_(flat[4].weight)
     found = left_out(flat, "it has no curvature on this batch", "0.weight", "2.weight")
