@@ -118,3 +118,12 @@ def test_small_and_large_gradients_fit_float32() -> None:
     for scale in (1e-25, 1e25):
         tiny = merge([LookupJacobian.of(numbers, phi * scale, V), LookupJacobian.of(numbers, 0 * phi, V)])
         torch.testing.assert_close(tiny.gram() / scale**2, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("inputs", [3, 60, 400])
+@pytest.mark.parametrize("held", [40, 10**6])
+def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(held: int, inputs: int, monkeypatch) -> None:
+    """Also of fewer sites than inputs, which are factored."""
+    monkeypatch.setattr("hessdiag.derivatives.jacobians.FORMED", held)
+    J = LowRankJacobian(torch.randn(3, inputs, 60).double(), torch.randn(3, 2, 60, 70).double().mT)
+    torch.testing.assert_close(J.gram(), J.dense().gram(), rtol=1e-11, atol=1e-9)
