@@ -77,10 +77,8 @@ def mean_over_examples(
     of: Callable[..., Blocks], model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
 ) -> Tensor:
     """Mean of the (L, L) squared norms of each example's own matrix."""
-    maps = [
-        frobenius_sq(of(model, x[b : b + 1], None if t is None else t[b : b + 1], loss, names)) for b in range(len(x))
-    ]
-    return torch.stack(maps).mean(dim=0)
+    own = zip(x.split(1), [None] * len(x) if t is None else t.split(1), strict=True)
+    return torch.stack([frobenius_sq(of(model, *each, loss, names)) for each in own]).mean(dim=0)
 
 
 def dense_norms(

@@ -238,9 +238,8 @@ def test_sentences_are_short_and_begin_with_their_subject(page: str) -> None:
 
 
 def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
-    readme, evidence = (
-        " ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in ("README.md", "docs/evidence.md")
-    )
+    pages = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/evidence.md"))
+    readme, evidence = (" ".join(page.split()) for page in pages)
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
     (healthy, alarms), *unseen = re.findall(r"(\d+) of \d+ healthy networks measured, (\d+) with", evidence)
     apart = re.findall(r"- (?:apart|blind\d?): of (\d+) loud faults (\d+) named first, .*?(\d+) passed", evidence)
@@ -255,9 +254,8 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
         assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
     assert f"Of {faults} loud faults that no rule was written on, {first} are named first and {missed} missed" in readme
-    assert (
-        f"{measured['whole-resnet50']['methods']['hessdiag']['seconds']['median']:.0f} seconds for ResNet-50" in readme
-    )
+    seconds = measured["whole-resnet50"]["methods"]["hessdiag"]["seconds"]["median"]
+    assert f"{seconds:.0f} seconds for ResNet-50" in readme
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     before, after = re.findall(r"loss at the end: ([\d.]+)", tutorial.replace("{", ""))[-2:]
     assert f"a loss of {after} instead of {before}" in readme

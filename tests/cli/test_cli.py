@@ -79,9 +79,8 @@ def test_options_and_the_seed_reach_the_measurement(run) -> None:
     setups = hessdiag.measure_setups(source, setups=1, batch_size=8, init="fan-in", seed=4)
     gammas = [block.gamma for block in Report.from_json(first.out).weights]
     assert setups.columns["gamma"][0].tolist() == gammas
-    report = Report.from_json(
-        run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -").out
-    )
+    line = "diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -"
+    report = Report.from_json(run(line).out)
     assert (report.blocks[0].shape, report.blocks[0].sites_in) == ((6, 1, 5, 5), 31 * 32)
     assert Report.from_json(run("diagnose mlp:12-3 --input-size 3x2x2 --json -").out).blocks[0].shape == (3, 12)
 

@@ -57,9 +57,7 @@ def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path, monkeyp
     assert screen.startswith("wrote r.json\r\n\x1b[1;32mNo problem found\x1b[0m ")
 
 
-def test_quiet_is_the_verdict_and_the_balance_alone_and_pipes_get_the_whole_table_without_colour(
-    run, tmp_path, monkeypatch
-) -> None:
+def test_quiet_is_verdict_and_balance_and_pipes_get_the_whole_table_without_colour(run, tmp_path, monkeypatch) -> None:
     status, out, err = run(" ".join(COMMAND) + " --quiet --json report.json")
     assert (status, err) == (0, "")
     said = [line.partition(" ")[0] for line in out.splitlines() if re.match(r"[A-Z]", line)]

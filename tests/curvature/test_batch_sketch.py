@@ -40,9 +40,8 @@ def data(*shape: int) -> Tensor:
 
 def dense_of(problem: Problem, loss: str) -> Tensor:
     """The (L, L) squared norms of dense blocks."""
-    plain = {"cross-entropy": F.cross_entropy, "mse": F.mse_loss, "callable": log_cosh}.get(
-        loss, quadratic(problem.shape.outputs)
-    )
+    known = {"cross-entropy": F.cross_entropy, "mse": F.mse_loss, "callable": log_cosh}
+    plain = known.get(loss, quadratic(problem.shape.outputs))
     names, (x,) = [block.name for block in problem.blocks], problem.batch.args
     return frobenius_sq(ggn_blocks(problem.model, x, problem.batch.targets, plain, names))
 

@@ -304,9 +304,7 @@ def test_rounding_that_a_chaotic_network_enlarges_is_no_mixing() -> None:
     x = torch.randn(64, 20, 8)
     with unchanged(model, x):
         hessdiag.diagnose(model, x, torch.arange(64) % 5, loss="cross-entropy", quick=True)
-    read = Net(
-        lambda m, x: m.last(m.cell(m.table(x))[0][:, -1]), table=nn.Embedding(9, 8), **dict(model.named_children())
-    )
+    read = Net(lambda m, x: last(m, m.table(x)), table=nn.Embedding(9, 8), **dict(model.named_children()))
     nn.init.normal_(read.cell.weight_hh_l0, std=3.0)
     with pytest.raises(hessdiag.HessdiagError, match="the model is chaotic"):  # gradients of tokens would have to agree
         hessdiag.diagnose(read, torch.arange(64 * 60).view(64, 60) % 9, torch.arange(64) % 5, quick=True)

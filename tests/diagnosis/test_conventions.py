@@ -364,10 +364,9 @@ def asked() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("name", "matrix", "per"), list(asked()))
 def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) -> None:
     given = CASES[name]()
+    options = {"matrix": matrix, "per": per, "method": "exact"} | given.options
     with unchanged(given.model):
-        report = hessdiag.diagnose(
-            given.model, given.inputs, given.targets, matrix=matrix, per=per, method="exact", **given.options
-        )
+        report = hessdiag.diagnose(given.model, given.inputs, given.targets, **options)
     names = [n for n, _ in given.model.named_parameters()]
     assert report.per == per
     equals_dense(report, names, squares(given, matrix, per))

@@ -12,9 +12,8 @@ import hessdiag
 from tests.embeddings import EMBEDDINGS, EXAMPLES, GAUSS_NEWTON_ONLY, Made
 
 SIZES = {"vocab_size": 7, "bos_token_id": 0, "eos_token_id": 0}
-GPT2 = {
-    "n_positions": 5, "n_embd": 6, "n_layer": 1, "n_head": 2, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
-}  # fmt: skip
+GPT2 = {"n_positions": 5, "n_embd": 6, "n_layer": 1, "n_head": 2}
+GPT2 |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0)
 BERT = {
     "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
     "max_position_embeddings": 5, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,

@@ -264,9 +264,8 @@ def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_dra
     assert rates == listed
     assert (rates.batch_size, rates.fresh) == (10, True)
     names = ["sgd", "momentum", "adam"]
-    first, again, other = (
-        learning_rates(small(), *data(), steps=2, batch_size=8, seed=seed, optimizers=names) for seed in (0, 0, 1)
-    )
+    how = {"steps": 2, "batch_size": 8, "optimizers": names}
+    first, again, other = (learning_rates(small(), *data(), seed=seed, **how) for seed in (0, 0, 1))
     assert first == again
     assert first["sgd"] != other["sgd"]
     assert hessdiag.LearningRates.from_json(first.to_json()) == first

@@ -113,17 +113,15 @@ def test_networks_of_all_kinds_compute_the_same_and_come_back_unchanged(name: st
     after = hessdiag.diagnose(scaled, x)
     for block in found.blocks:
         assert after[block.name].avg_sq_singular_value == pytest.approx(block.avg_sq_singular_value, rel=1e-9)
-        assert block.avg_sq_singular_value == pytest.approx(
-            block.avg_sq_singular_value_before * block.weight_factor**-4, rel=1e-9
-        )
+        expected = block.avg_sq_singular_value_before * block.weight_factor**-4
+        assert block.avg_sq_singular_value == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=20, n_positions=6, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
-    )
+    sizes = {"vocab_size": 20, "n_positions": 6, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    config = transformers.GPT2Config(**sizes, **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0))
     model = transformers.GPT2LMHeadModel(config).eval()
     tokens = torch.randint(20, (3, 6))
     found = hessdiag.prescribe(model, {"input_ids": tokens}, tokens, loss="cross-entropy", class_dim=-1)

@@ -76,11 +76,20 @@ def layer_of(key: str, path: str = "l1") -> Make:
     return lambda value: network(layers={path: {key: value}})
 
 
+def grown_behind(factor: float) -> Signals:
+    grown = {"l2": {"x_sq": 40.0, "sources": ("l1",)}, "l1": {"out_sq": 40.0 / factor}}
+    return network(layers=grown, sources=("l2",))
+
+
 def attending(count: int) -> Signals:
     """Layers that are queries, one upon the other."""
     paths = [f"l{n}" for n in range(count)]
     chained = network(layers={path: {"sources": tuple(paths[max(n - 1, 0) : n])} for n, path in enumerate(paths)})
     return relabelled(chained, "attention", paths=tuple(paths))
+
+
+def behind_a_linear_one(x_sq: float, *labels: str) -> Signals:
+    return relabelled(network(layers={"l2": {"sources": ("l1",), "x_sq": x_sq}}), *labels, paths=("l1",))
 
 
 def bias(value: float) -> Signals:
@@ -118,14 +127,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD207", lambda v: plus(network(), parameters=(vector("gamma", weight_sq=v, uses=("branch",)),)), 49.5, 50.5),
     ("HD208", weights_of("unlike"), 1.1e-9, 0.9e-9),
     ("HD113", lambda v: network(bounded="softmax", floor=v, sources=("head",)), 0.24, 0.26),
-    (
-        "HD115",
-        lambda v: network(
-            layers={"l2": {"x_sq": 40.0, "sources": ("l1",)}, "l1": {"out_sq": 40.0 / v}}, sources=("l2",)
-        ),
-        29.0,
-        31.0,
-    ),
+    ("HD115", grown_behind, 29.0, 31.0),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
     ("HD118", attending, 3, 4),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
@@ -137,18 +139,8 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD101", lambda v: network(loss_kind="other", chance_loss=math.nan, logits_sq=v), 15.5, 16.5),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
     ("HD113", lambda v: network(bounded=v, sources=("head",)), "", "relu"),
-    (
-        "HD117",
-        lambda v: relabelled(network(layers={"l2": {"sources": ("l1",)}}), *v, paths=("l1",)),
-        ("relu",),
-        ("linear",),
-    ),
-    (
-        "HD117",
-        lambda v: relabelled(network(layers={"l2": {"sources": ("l1",), "x_sq": v}}), "linear", paths=("l1",)),
-        1.1,
-        1.0,
-    ),
+    ("HD117", lambda v: behind_a_linear_one(1.0, *v), ("relu",), ("linear",)),
+    ("HD117", lambda v: behind_a_linear_one(v, "linear"), 1.1, 1.0),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD405", lambda v: network(examples=v, weights={"l2": {"uses": ("lookup",), "rows": 1}}), 1, 2),
