@@ -150,7 +150,6 @@ def test_the_farthest_from_the_middle_is_blamed() -> None:
     ({"setups": 0}, "setups 0: pass at least 1"),
     ({"against": ["fan-inn"]}, "unknown initialisation 'fan-inn': did you mean fan-in"),
     ({"against": ["geometric", lambda w: None, lambda w: None]}, "two initialisations are called '<lambda>'"),
-    ({"model": "lenett"}, "did you mean lenet"),
     ({"model": nn.Linear(2, 2)}, "already built"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(options, message: str) -> None:
