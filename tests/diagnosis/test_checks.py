@@ -9,19 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
+from tests import layouts
 from tests.kinds import ALONE
-from tests.layouts import (
-    MIXING,
-    WITHOUT_RULES,
-    faint_branch,
-    of,
-    own_forward,
-    padded,
-    physics,
-    ragged,
-    sum_over_first,
-    two,
-)
+from tests.layouts import MIXING, WITHOUT_RULES, of, two
 from tests.networks import Net
 from tests.unchanged import unchanged
 
@@ -95,7 +85,7 @@ def test_in_chunks_pairs_that_are_alike_are_no_examples_and_a_later_chunk_that_m
 
 def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_nor_hides_any() -> None:
     """The gradient of the default loss is zero there."""
-    model = sum_over_first().double()
+    model = layouts.sum_over_first().double()
     nn.init.zeros_(model.last.weight)
     nn.init.zeros_(model.last.bias)
     with pytest.raises(hessdiag.HessdiagError, match=ALONE):
@@ -112,7 +102,7 @@ def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_n
 
 @pytest.mark.parametrize("scale", [1e-5, 1e-8])
 def test_a_faint_branch_is_measured_right_in_float32(scale: float) -> None:
-    model, x = faint_branch(scale), torch.randn(4, 4)
+    model, x = layouts.faint_branch(scale), torch.randn(4, 4)
     found = singular_values(hessdiag.diagnose(model, x))
     expected = singular_values(hessdiag.diagnose(model.double(), x.double()))
     assert found == pytest.approx(expected, rel=1e-3)
@@ -146,9 +136,9 @@ def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_k
     assert "scale" in singular_values(report)
 
 
-@pytest.mark.parametrize("kind", [padded, physics])
+@pytest.mark.parametrize("kind", [layouts.padded, layouts.physics])
 def test_sketches_take_the_path_that_gradients_take(kind: Callable[[], nn.Module]) -> None:
-    model, inputs = kind().double(), (of(5, 4)(), ~ragged()) if kind is padded else of(2)()
+    model, inputs = kind().double(), (of(5, 4)(), ~layouts.ragged()) if kind is layouts.padded else of(2)()
     exact, sketched = (singular_values(hessdiag.diagnose(model, inputs, method=m)) for m in ("exact", "sketch"))
     assert sketched == pytest.approx(exact, rel=1e-6)  # the range of so few outputs is found whole
 
@@ -253,7 +243,7 @@ def test_a_layer_that_is_misread_on_one_example_is_measured_without_its_rule(odd
 
     x = torch.randn(6, 3, dtype=torch.float64)
     x[:, 0] = torch.arange(6)
-    model, t = own_forward(nn.Linear, forward, 3, 2, bias=False).double(), torch.randn(6, 2, dtype=torch.float64)
+    model, t = layouts.own_forward(nn.Linear, forward, 3, 2, bias=False).double(), torch.randn(6, 2).double()
     report = hessdiag.diagnose(model, x, t, loss="mse", signals=False)
     doubled = x.clone()
     doubled[odd] *= 2

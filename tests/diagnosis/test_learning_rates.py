@@ -16,19 +16,8 @@ import hessdiag
 from hessdiag import HessdiagError, learning_rates
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, Reading, resolve_loss
-from hessdiag.diagnosis.learning_rates import (
-    FACTORS,
-    MIN_BATCHES,
-    SHARE,
-    AdamDirection,
-    Along,
-    Values,
-    Walk,
-    are_fresh,
-    best_constant_rate,
-    pairs_of,
-    walked_rates,
-)
+from hessdiag.diagnosis import learning_rates as module
+from hessdiag.diagnosis.learning_rates import FACTORS, Along, Values, Walk, best_constant_rate, walked_rates
 from tests.networks import Net
 from tests.oracles import ggn_blocks
 from tests.unchanged import unchanged
@@ -43,34 +32,34 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def drawn(batches: list[Batch], batch_size: int, count: int) -> list[tuple[list[int], list[int]]]:
-    return [(numbers(a), numbers(b)) for a, b in islice(pairs_of(batches, batch_size, seed=0), count)]
+    return [(numbers(a), numbers(b)) for a, b in islice(module.pairs_of(batches, batch_size, seed=0), count)]
 
 
 def test_which_examples_are_drawn() -> None:
-    assert are_fresh([numbered(20)], 2)
+    assert module.are_fresh([numbered(20)], 2)
     pairs = [first + second for first, second in drawn([numbered(23)], 2, 10)]
     assert all(len(pair) == len(set(pair)) == 4 for pair in pairs)
     for turn in (pairs[:5], pairs[5:]):
         assert len({number for pair in turn for number in pair}) == 20
     assert pairs[:5] != pairs[5:]
-    batches = [numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)]
-    assert are_fresh(batches, 128)
+    batches = [numbered(2, 10 * i) for i in range(module.MIN_BATCHES + 1)]
+    assert module.are_fresh(batches, 128)
     firsts = [(a[0], b[0]) for a, b in drawn(batches, 128, 6)]
     assert firsts == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
-    for batches, size in (([numbered(15)], 15), ([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], 14)):
-        assert not are_fresh(batches, 2)
+    for batches, size in (([numbered(15)], 15), ([numbered(2, 2 * i) for i in range(module.MIN_BATCHES - 1)], 14)):
+        assert not module.are_fresh(batches, 2)
         assert drawn(batches, 2, 2) == [(list(range(size)),) * 2] * 2
 
 
 def test_torchs_own_updates_step_by_step() -> None:
     weight = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
-    optimizer, direction = torch.optim.Adam([weight], lr=1.0), AdamDirection()
+    optimizer, direction = torch.optim.Adam([weight], lr=1.0), module.AdamDirection()
     for _ in range(6):
         gradient = torch.randn(4, 3, dtype=torch.float64) * 10 ** torch.randn((), dtype=torch.float64)
         before, weight.grad = weight.detach().clone(), gradient
         optimizer.step()
         torch.testing.assert_close(direction({"w": gradient})["w"], before - weight.detach(), rtol=1e-10, atol=1e-12)
-    assert AdamDirection()({"w": torch.zeros(3)})["w"].tolist() == [0.0, 0.0, 0.0]
+    assert module.AdamDirection()({"w": torch.zeros(3)})["w"].tolist() == [0.0, 0.0, 0.0]
 
 
 def stopped(m: nn.Module, x: Tensor) -> Tensor:
@@ -121,7 +110,7 @@ def test_every_step_by_hand(kind: str) -> None:
     walk = Walk(model, loss_for(twin, pairs[0][0]), pairs[0][0], seed=0)
     assert walk.forward_mode == (kind != "stopped")
     at: Values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    adam = AdamDirection()
+    adam = module.AdamDirection()
     for found, (stepped, measured) in zip(walk.steps(pairs), pairs, strict=True):
         gradient = gradient_at(twin, at, stepped)
         u = adam(gradient)
@@ -129,7 +118,7 @@ def test_every_step_by_hand(kind: str) -> None:
             expected = along_by_hand(twin, at, direction, measured)
             assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
         if found[1].rate > 0:
-            at = {name: value - SHARE * found[1].rate * u[name] for name, value in at.items()}
+            at = {name: value - module.SHARE * found[1].rate * u[name] for name, value in at.items()}
 
 
 def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_and_curvature() -> None:
