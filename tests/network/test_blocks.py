@@ -11,6 +11,7 @@ from hessdiag.network.blocks import Block, block_parameter, find_blocks
 from hessdiag.network.trace import owners_of
 from tests.layouts import own_forward
 from tests.networks import BUILDERS, Multiplier, build, having
+from tests.test_init import LAYERS
 
 
 def blocks_of(model: nn.Module) -> dict[str, Block]:
@@ -21,27 +22,17 @@ def reasons_of(model: nn.Module) -> dict[str, str]:
     return dict(find_blocks(model)[1])
 
 
-LAYERS = {
-    # layer: fan-in, fan-out, kernel, groups
-    "linear": (lambda: nn.Linear(7, 5), (7, 5, (), 1)),
-    "linear 1x1": (lambda: nn.Linear(1, 1), (1, 1, (), 1)),
-    "conv1d": (lambda: nn.Conv1d(4, 6, 3), (4, 6, (3,), 1)),
-    "conv2d": (lambda: nn.Conv2d(3, 8, 5, stride=2, padding=1), (3, 8, (5, 5), 1)),
-    "conv2d rectangular": (lambda: nn.Conv2d(2, 3, (1, 7)), (2, 3, (1, 7), 1)),
-    "conv2d groups": (lambda: nn.Conv2d(6, 4, 3, groups=2), (3, 4, (3, 3), 2)),
-    "conv2d depthwise": (lambda: nn.Conv2d(6, 12, 3, groups=6), (1, 12, (3, 3), 6)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, (1, 2, 3)), (2, 3, (1, 2, 3), 1)),
-}
+ONE = {"linear 1x1": (lambda: nn.Linear(1, 1), 1, 1, (), 1)}
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", LAYERS | ONE)
 def test_weight_and_bias_of_a_layer(name: str) -> None:
-    make, (fan_in, fan_out, kernel, groups) = LAYERS[name]
+    make, fan_in, fed, *sizes = (LAYERS | ONE)[name]
     layer = make()
     found = blocks_of(nn.Sequential(layer))
     assert list(found) == ["0.weight", "0.bias"]
     for block, parameter in zip(found.values(), layer.parameters(), strict=True):
-        assert (block.fan_in, block.fan_out, block.kernel, block.groups) == (fan_in, fan_out, kernel, groups)
+        assert (block.fan_in, block.fan_out, block.kernel, block.groups) == (fan_in, fed * sizes[-1], *sizes)
         assert block.shape == tuple(parameter.shape)
         assert block.numel == parameter.numel()
         assert block.layer == type(layer).__name__
