@@ -5,6 +5,7 @@
     python scripts/strangers.py --cost              # what each fault costs in training
     python scripts/strangers.py --trained           # what is said of healthy networks after training
     python scripts/strangers.py --repair NAMES      # what the advice brings back
+    python scripts/strangers.py --fit               # which networks do not fit their batch
     python scripts/strangers.py --pairs             # whether findings depend on seed and number of examples
     python scripts/strangers.py --full              # with curvature: the time of a call in training steps
 
@@ -28,7 +29,7 @@ from typing import Any
 import torch
 from strangers import STRANGERS, Stranger, Task, data
 from strangers.gallery import enter
-from strangers.page import AFTER, COSTS, PAGE, PAIRS, REPAIRS, RESULTS, counts, grave, page, told
+from strangers.page import AFTER, COSTS, FITS, PAGE, PAIRS, REPAIRS, RESULTS, counts, grave, page, told
 
 import hessdiag
 from hessdiag.results.findings import Finding
@@ -51,9 +52,9 @@ def measure(stranger: Stranger, *, planted: bool, full: bool = False) -> dict[st
     return found
 
 
-def said(task: Task, *, quick: bool = True) -> dict[str, Any]:
+def said(task: Task, *, quick: bool = True, fit: bool = False) -> dict[str, Any]:
     try:
-        report = hessdiag.diagnose(task.model, *task.arguments, **task.options, progress=False, quick=quick)
+        report = hessdiag.diagnose(task.model, *task.arguments, **task.options, progress=False, quick=quick, fit=fit)
     except hessdiag.HessdiagError as error:
         return {"verdict": "refused", "said": str(error)}
     except Exception as error:
@@ -182,6 +183,18 @@ def trained(stranger: Stranger) -> dict[str, Any]:
     }
 
 
+def fits(stranger: Stranger) -> dict[str, bool | None]:
+    """Whether the healthy network and its twin are found not to fit their batch; None where they are not measured."""
+    found: dict[str, bool | None] = {}
+    for planted in (False, True) if stranger.fault else (False,):
+        torch.manual_seed(0)
+        findings = said(stranger.task(planted), fit=True).get("findings")
+        found["planted" if planted else "healthy"] = (
+            None if findings is None else any(each["rule"] == "HD121" for each in findings)
+        )
+    return found
+
+
 def pairs(stranger: Stranger) -> dict[str, Any]:
     """Rules and first layers of warnings and faults, with other seeds and half of the examples."""
     found: dict[str, Any] = {}
@@ -207,7 +220,7 @@ def main() -> None:
     flags = [each for each in sys.argv[1:] if each.startswith("--")]
     asked = [each for each in sys.argv[1:] if each not in flags] or list(STRANGERS)
     beside = {"--cost": (COSTS, cost), "--trained": (AFTER, trained), "--pairs": (PAIRS, pairs),
-              "--repair": (REPAIRS, repair)}  # fmt: skip
+              "--repair": (REPAIRS, repair), "--fit": (FITS, fits)}  # fmt: skip
     for flag in [each for each in flags if each in beside]:
         path, run = beside[flag]
         kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -13,6 +13,7 @@ from hessdiag.cli.options import (
     Csv,
     Curvature,
     FailOn,
+    Fit,
     Html,
     MaxSpread,
     Model,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 @grouped
 def diagnose(
     model: Model, subject: Subject, curvature: Curvature, printing: Printing, csv: Csv = "",
-    html: Html = "", plots: Plots = "", max_spread: MaxSpread = None, fail_on: FailOn = None,
+    html: Html = "", plots: Plots = "", max_spread: MaxSpread = None, fit: Fit = False, fail_on: FailOn = None,
 ) -> None:  # fmt: skip
     """Measure MODEL: verdict, findings and a table of its layers."""
     if curvature.quick and max_spread is not None:
@@ -48,7 +49,8 @@ def diagnose(
     with launched(subject.torch_device) as processes, redirect_stdout(sys.stderr):
         report = diagnose_prepared(
             prepared, source, loss=subject.objective, mode=subject.mode, seed=subject.seed,
-            distributed=processes.size > 1, progress=printing.progress, **asdict(curvature),
+            distributed=processes.size > 1, fit=fit, progress=printing.progress,
+            **asdict(curvature),
         )  # fmt: skip
     if processes.rank > 0:
         return

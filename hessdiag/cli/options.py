@@ -56,6 +56,9 @@ MaxSpread = Annotated[
     float | None,
     typer.Option(metavar="X", min=1, help="exit with 1 if the largest σ² of a weight is over X times the least"),
 ]
+Fit = Annotated[
+    bool, typer.Option("--fit", help="also train a copy on the batch, 80 gradients: a loss that stays is a fault")
+]
 FailOn = Annotated[
     Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if there is a finding as severe as that")
 ]

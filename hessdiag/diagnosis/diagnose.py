@@ -19,6 +19,7 @@ from hessdiag.data.stream import Tally, batches_of
 from hessdiag.derivatives.losses import LossFunction, check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
+from hessdiag.diagnosis.fit import with_fit
 from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
@@ -50,7 +51,7 @@ def diagnose(
     batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", per: str = "example", mode: str = "train",
     method: str = "auto", rtol: float | None = None, seed: int = 0, max_products: int = 400,
     max_memory: int | str | None = None, batches: int | None = None, blocks: str | Sequence[str] | None = None,
-    quick: bool = False, signals: bool = True, distributed: bool = False, progress: Progress = None,
+    quick: bool = False, fit: bool = False, signals: bool = True, distributed: bool = False, progress: Progress = None,
 ) -> Report:  # fmt: skip
     """Measure curvature, scaling factor and weight-gradient ratio of every block of a model on its data.
 
@@ -91,6 +92,8 @@ def diagnose(
             alone, at the cost of these. The signals are those of the whole network.
         quick: measure signals and moments alone, and no curvature: every finding that needs none, in a few gradients.
             A loss that compares examples is then read per batch.
+        fit: also train copies of the weights on the first examples of the batch, for 40 steps of Adam at each of two
+            learning rates, and find it out (HD121) where the loss hardly falls.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
             finding is made and the verdict is undecided.
         distributed: share the examples with the other processes of torch.distributed's default group. All call this
@@ -139,6 +142,8 @@ def diagnose(
         mine = _shares(chain([first], stream), group if shared else ALONE)
         gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
+        if fit and (found := measured[0].signals) is not None:
+            measured[0] = replace(measured[0], signals=with_fit(problem, found, seed))
         where = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
         return replace(_report(settings, problem, measured, tally, **where), per=per)
 

@@ -79,7 +79,7 @@ def overview() -> str:
 ORDER = (
     "HD113", "HD404", "HD105", "HD402", "HD114", "HD120", "HD116", "HD405", "HD208", "HD401", "HD201", "HD203", "HD202",
     "HD205", "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102",
-    "HD101", "HD118", "HD117", "HD403",
+    "HD101", "HD118", "HD117", "HD121", "HD403",
 )  # fmt: skip
 CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
@@ -89,7 +89,7 @@ EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116
 DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
 OF_DEPTH = {"HD101", "HD102", "HD110"}
 # What cannot learn, or fall, whatever the loss is.
-NOT_LEARNING = {"HD113", "HD116", "HD401", "HD403", "HD404", "HD405"}
+NOT_LEARNING = {"HD113", "HD121", "HD116", "HD401", "HD403", "HD404", "HD405"}
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 

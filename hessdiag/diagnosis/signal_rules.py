@@ -590,8 +590,25 @@ def below_epsilon(net: Net) -> Finding | None:
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
 
+STAYS, RISES = 0.8, 1.02  # of the first loss
+
+
+def stays(net: Net) -> Finding | None:
+    """HD121: training on the batch itself leaves its loss about where it was."""
+    first, last = net.signals.initial_loss, net.signals.fitted_loss
+    if not (first > 0 and STAYS * first < last < RISES * first):
+        return None
+    message = f"Training on this batch alone takes its loss from {short(first)} to {short(last)} only (usual: below"
+    message += f" {short(100 * STAYS)} %, mostly below 10 %)."
+    advice = (
+        "Look for what keeps outputs from their targets: a wrong axis or shape, inputs that do not arrive, a loss of"
+    )
+    advice += " another sign or scale, weights that are not trained."
+    return Finding("HD121", "fault", (), message, advice, last / first, STAYS)
+
+
 RULES = (
-    initial_loss, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
+    initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
     out_of_reach, astray, unseen, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
     below_epsilon,
 )  # fmt: skip

@@ -145,6 +145,7 @@ class Signals(Record):
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         dropped: name of a dropout of everything.
+        fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
         swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
@@ -185,6 +186,7 @@ class Signals(Record):
     broadcast: str = ""
     would_broadcast: str = ""
     dropped: str = ""
+    fitted_loss: float = math.nan
     stuck: bool = False
     swing: float = math.nan
     learnable: float = math.nan

@@ -14,8 +14,8 @@ from strangers.case import STRANGERS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
-RATES, COSTS, AFTER, PAIRS, REPAIRS = (
-    ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs")
+RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
+    ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
 BLIND = ("apart", "blind", "blind3", "blind4")  # written without sight of the rules
 GRAVE = ("fault", "warning")
@@ -71,7 +71,7 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
         )
         line += f"; of {len(others)} others {other.count('first')} named first" if others else ""
         lines.append(line + (f";\n  {measured(rows)}" if part in BLIND else ""))
-    return [*lines, *repaired(), *trained(), *repeated()]
+    return [*lines, *repaired(), *trained(), *repeated(), *fitted(first)]
 
 
 def repaired() -> Iterator[str]:
@@ -116,6 +116,21 @@ def repeated() -> Iterator[str]:
         f"- another seed, or a quarter of the batch: {same} of {len(pairs)} pairs alike, and"
         f" {both} of {len(told_)} with findings"
     )
+
+
+def fitted(first: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A line on what `fit=True` adds (HD121), also to loud faults of which nothing was said at first sight."""
+    rows = kept(FITS)
+    healthy = [each["healthy"] for each in rows.values() if each["healthy"] is not None]
+    loud = [name for name, each in rows.items() if each.get("planted") is not None and is_loud(name)]
+    passed = [name for name in loud if STRANGERS[name].part in BLIND and first[name]["named"] != "first"]
+    stay, others = (sum(rows[name]["planted"] for name in names) for names in (loud, passed))
+    if rows:
+        yield (
+            f"- with `fit=True`: {sum(healthy)} of {len(healthy)} healthy networks do not fit their batch, {stay} of"
+            f" {len(loud)} loud\n  faults do not, and {others} of the {len(passed)} that were not named first at"
+            " first sight"
+        )
 
 
 @cache

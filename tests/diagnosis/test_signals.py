@@ -519,3 +519,17 @@ def test_ways_of_healthy_networks_are_no_finding() -> None:
     nn.init.normal_(layers[0].weight, std=0.02)
     report = hessdiag.diagnose(nn.Sequential(*layers), torch.randint(30, (16, 6)), torch.randint(5, (16,)), quick=True)
     assert report.findings == ()
+
+
+def test_what_does_not_fit_its_batch_is_a_fault_where_that_is_tried() -> None:
+    x, labels = torch.randn(32, 8), torch.randint(3, (32,))
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 3))
+    said = []
+    with unchanged(model):
+        for inputs in (x, x[:2].repeat(16, 1)):  # of the latter two rows the labels are noise
+            report = hessdiag.diagnose(model, inputs, labels, fit=True, quick=True)
+            assert report.signals is not None
+            said.append(report.signals.fitted_loss / report.signals.initial_loss)
+            found = [f.severity for f in report.findings if f.rule == "HD121"]
+            assert found == (["fault"] if said[-1] > 0.8 else [])
+    assert said[0] < 0.3 < 0.8 < said[1]
