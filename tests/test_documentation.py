@@ -78,7 +78,7 @@ def check_console(fence: Fence) -> Iterator[str]:
     listed = commands(fence.text)
     status = 0
     for number, command in enumerate(listed):
-        for words in split(command.text):
+        for words in (shlex.split(part, comments=True) for part in command.text.split("&&")):
             if fence.reason:
                 check_words(words)
                 continue
@@ -88,11 +88,6 @@ def check_console(fence: Fence) -> Iterator[str]:
             assert status == 0 or asked, f"{fence.place}: exit status {status}: {printed}"
             if command.output:
                 yield from compared(fence, command.output, printed)
-
-
-def split(text: str) -> list[list[str]]:
-    """Words of each command of a line."""
-    return [shlex.split(part, comments=True) for part in text.split("&&")]
 
 
 def run_hessdiag(words: list[str]) -> tuple[int, str]:

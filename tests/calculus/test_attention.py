@@ -71,10 +71,9 @@ def compare(make, *, draws=5):
     }
 
 
-@pytest.mark.parametrize(
-    ("scores", "shared", "causal"),
-    [(0.01, 0.0, False), (1.0, 0.0, True), (1.0, 0.5, False), (1.0, 0.5, True), (3.0, 0.0, False)],
-)
+@pytest.mark.parametrize(("scores", "shared", "causal"), [
+    (0.01, 0.0, False), (1.0, 0.0, True), (1.0, 0.5, False), (1.0, 0.5, True), (3.0, 0.0, False),
+])  # fmt: skip
 def test_one_attention(scores, shared, causal):
     found = compare(lambda: one_head(scores=scores, shared=shared, causal=causal))
     assert set(found) == {f"{name}.weight" for name in "qkvo"}
@@ -172,18 +171,16 @@ def test_attention_by_hand_is_attention(causal):
     assert gammas[0] == gammas[2]
 
 
-def gelu_by_hand(x):
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
-
-
-def rms_by_hand(x, eps=1e-6):
-    return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
-
-
 WRITTEN_OUT = {
-    "gelu": (gelu_by_hand, lambda x: F.gelu(x, approximate="tanh")),
+    "gelu": (
+        lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3)))),
+        lambda x: F.gelu(x, approximate="tanh"),
+    ),
     "silu": (lambda x: x * torch.sigmoid(x), F.silu),
-    "rms norm": (rms_by_hand, lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6)),
+    "rms norm": (
+        lambda x: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6),
+        lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6),
+    ),
 }
 
 

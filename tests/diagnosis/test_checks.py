@@ -252,15 +252,11 @@ def test_a_layer_that_is_misread_on_one_example_is_measured_without_its_rule(odd
     assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(expected), rel=1e-9)
 
 
-def behind_zeros(rule: Callable[[Any, Tensor], Tensor], first: nn.Module) -> tuple[nn.Module, Tensor]:
-    """A layer all of which is hidden by an output layer of zeros, and three examples."""
-    return Net(rule, first=first, last=zero(3, 2)).double(), torch.randn(3, 3, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
 def test_mixing_behind_zeros_is_refused(matrix: str) -> None:
-    """The first layer reads a sum over examples."""
-    model, x = behind_zeros(lambda m, x: m.last(x + m.first(x.cumsum(0))), zero(3, 3, bias=False))
+    """The first layer reads a sum over examples, and the last one is zero."""
+    layers = {"first": zero(3, 3, bias=False), "last": zero(3, 2)}
+    model, x = Net(lambda m, x: m.last(x + m.first(x.cumsum(0))), **layers).double(), torch.randn(3, 3).double()
     with unchanged(model, x), pytest.raises(hessdiag.HessdiagError, match=ALONE):
         hessdiag.diagnose(model, x, matrix=matrix)
 

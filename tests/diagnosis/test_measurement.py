@@ -33,9 +33,9 @@ def assert_alike(streamed: hessdiag.Report, whole: hessdiag.Report, *, rtol: flo
 
 
 # Every form of a Jacobian, and what has none.
-@pytest.mark.parametrize(
-    "network", ["mlp", "conv groups", "rows merged", "tied", "multiplier", "unused", "lstm", "attention", "groupnorm"]
-)
+@pytest.mark.parametrize("network", [
+    "mlp", "conv groups", "rows merged", "tied", "multiplier", "unused", "lstm", "attention", "groupnorm",
+])  # fmt: skip
 def test_ragged_batches_weigh_by_their_examples(network: str) -> None:
     model, x = build(network, batch=sum(RAGGED))
     for per, batches in (("example", len(RAGGED)), ("batch", 1)):

@@ -95,15 +95,10 @@ def test_a_frozen_parameter_is_no_block(name: str) -> None:
     assert len(blocks_of(model)) == 3
 
 
-def doubled(m: nn.Module, numbers: torch.Tensor) -> torch.Tensor:
-    """An embedding's own forward pass."""
-    return 2 * nn.Embedding.forward(m, numbers)
-
-
 @pytest.mark.parametrize(("layer", "fans"), [
     (nn.EmbeddingBag(5, 3), (3, 5, ())),
     (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
-    (own_forward(nn.Embedding, doubled, 5, 3), (3, 5, ())),
+    (own_forward(nn.Embedding, lambda m, numbers: 2 * nn.Embedding.forward(m, numbers), 5, 3), (3, 5, ())),
     (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
     (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
 ])  # fmt: skip
