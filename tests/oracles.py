@@ -37,19 +37,12 @@ def dense_rows(values: Tensor, at: list[Tensor]) -> list[Tensor]:
 
 def hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]) -> Blocks:
     """All blocks of the Hessian of `loss(model(x), t)`."""
-    at = [model.get_parameter(name) for name in names]
+    at, blocks = [model.get_parameter(name) for name in names], []
     with sdpa_kernel(SDPBackend.MATH):
-        return _hessian_blocks(model, x, t, loss, at)
-
-
-def _hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, at: list[Tensor]) -> Blocks:
-    grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
-    blocks = []
-    for a, g in zip(at, grads, strict=True):
-        if g is None or not g.requires_grad:
-            blocks.append([a.new_zeros(a.numel(), b.numel()) for b in at])
-        else:
-            blocks.append(dense_rows(g, at))
+        grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
+        for a, g in zip(at, grads, strict=True):
+            flat = g is None or not g.requires_grad
+            blocks.append([a.new_zeros(a.numel(), b.numel()) for b in at] if flat else dense_rows(g, at))
     return blocks
 
 

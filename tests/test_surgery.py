@@ -22,10 +22,8 @@ def keywords() -> nn.Module:
 
 def everything(model: nn.Module) -> tuple[object, ...]:
     """All that surgery could leave behind."""
-    hooks = [
-        (dict(m._forward_hooks), dict(m._forward_pre_hooks), dict(m._forward_pre_hooks_with_kwargs), list(m._modules))
-        for m in model.modules()
-    ]
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+    hooks = [([dict(getattr(m, kind)) for kind in kinds], list(m._modules)) for m in model.modules()]
     return hooks, list(model.state_dict()), [id(p) for p in model.parameters()]
 
 

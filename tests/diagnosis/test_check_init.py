@@ -169,10 +169,8 @@ def test_every_command_leaves_out_the_same_weights_before_normalisations() -> No
     said = "2 layers before a normalisation do not count: scale does not matter there."
     torch.manual_seed(0)
     model, size = normalised()
-    report, check = (
-        diagnose(model, torch.randn(8, *size)),
-        check_init("as built", model=normalised, against=[], setups=2),
-    )
+    report = diagnose(model, torch.randn(8, *size))
+    check = check_init("as built", model=normalised, against=[], setups=2)
     assert report.verdict.balance.sentence.endswith(said)
     assert predict(model, size).design.endswith(said)
     assert check.checked.invariant == ("a.weight", "g.weight")

@@ -37,9 +37,8 @@ def bypassed() -> nn.Module:
 def mlp() -> tuple[nn.Module, Tensor, Tensor]:
     """Four layers of unequal scale."""
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)
-    ).double()  # fmt: skip
+    layers = [nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)]
+    model = nn.Sequential(*layers).double()
     with torch.no_grad():
         model[0].weight.mul_(3)
         model[6].weight.mul_(0.1)
@@ -69,11 +68,8 @@ def test_a_chain_of_two_numbers_gets_weights_of_equal_size() -> None:
 def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
     model, x = residual(w1=0.5, w2=2.0, v=0.7, beta=0.3), torch.full((1, 1), 1.5).double()
     h = 1.5 * (1 + 0.3 * 0.5 * 2.0)
-    expected = {
-        "first.weight": (2 * (0.7 * 0.3 * 2.0 * 1.5) ** 2) ** 2,
-        "second.weight": (2 * (0.7 * 0.3 * 0.5 * 1.5) ** 2) ** 2,
-        "last.weight": (2 * h**2) ** 2,
-    }
+    slopes = {"first": 0.7 * 0.3 * 2.0 * 1.5, "second": 0.7 * 0.3 * 0.5 * 1.5, "last": h}
+    expected = {f"{name}.weight": (2 * slope**2) ** 2 for name, slope in slopes.items()}
     level = math.prod(expected.values()) ** (1 / 3)
     found = hessdiag.prescribe(model, x, torch.zeros_like(x), loss="mse")
     for block in found.blocks:
@@ -221,10 +217,8 @@ def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(fo
 
 
 def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
-    model, x = (
-        nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 8)),
-        torch.randn(8, 6),
-    )
+    layers = [nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 8)]
+    model, x = nn.Sequential(*layers), torch.randn(8, 6)
     found = hessdiag.prescribe(model, x, method="sketch", rtol=0.02)
     assert found.spread_before[SIGMA_SQ] > 3
     assert 0 < found.sampling_error < 0.05

@@ -19,12 +19,9 @@ from hessdiag.network.preserve import caches_of, emptied, preserve_state
 from tests.networks import Net, build
 from tests.unchanged import HOOKS, unchanged
 
-WAYS = [
-    {"method": "exact", "per": "example", "matrix": "ggn"},
-    {"method": "exact", "per": "batch", "matrix": "ggn"},
-    {"method": "probe", "per": "example", "matrix": "hessian"},
-    {"method": "probe", "per": "batch", "matrix": "ggn"},
-]
+WAYS = [dict(zip(("method", "per", "matrix"), way.split(), strict=True)) for way in (
+    "exact example ggn", "exact batch ggn", "probe example hessian", "probe batch ggn",
+)]  # fmt: skip
 
 every_way = pytest.mark.parametrize("options", WAYS, ids=lambda options: " ".join(options.values()))
 
