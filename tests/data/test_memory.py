@@ -2,25 +2,20 @@
 
 import sys
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import hessdiag
-from hessdiag.data import memory
-from hessdiag.data.batch import Batch
-from hessdiag.data.memory import CHUNK, MIN_MEMORY, MemoryBudget, Sums, as_bytes, is_out_of_memory, sum_over
-from hessdiag.parallel.progress import showing
+from hessdiag.data.memory import CHUNK, MIN_MEMORY, MemoryBudget, as_bytes, free_memory, is_out_of_memory
 from tests.processes import ended, start
 
 CPU = torch.device("cpu")
-EIGHT = Batch.of(torch.arange(8.0), None)
 
 
 def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chunks() -> None:
     total = MemoryBudget.of(None, CPU).total
-    assert 0.3 * memory.free_memory(CPU) < total < 0.7 * memory.free_memory(CPU)
+    assert 0.3 * free_memory(CPU) < total < 0.7 * free_memory(CPU)
     assert MemoryBudget.of(2**40, CPU).chunk == CHUNK
     assert MemoryBudget.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(hessdiag.HessdiagError, match="pass a number of bytes, at least"):
@@ -46,47 +41,6 @@ def test_numbers_do_not_depend_on_the_memory() -> None:
         for a, b in zip(much.blocks, little.blocks, strict=True):
             assert a.avg_sq_singular_value == pytest.approx(b.avg_sq_singular_value, rel=1e-11)
             assert a.gamma_curvature == pytest.approx(b.gamma_curvature, rel=1e-11)
-
-
-def summed(part: Batch) -> Sums:
-    return {"sum": np.array([float(part.args[0].sum())])}
-
-
-def test_sums_do_not_depend_on_the_chunks() -> None:
-    for size in (1, 3, 8):
-        steps: list[str] = []
-        with showing(steps.append, title="sums"):
-            assert sum_over(list(EIGHT.chunks(size)), summed, step="sum")["sum"].tolist() == [28.0]
-        assert steps == ["sum"] * -(-8 // size)
-    assert memory.add([{"a": np.ones(2)}])["a"].tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("fitting", [1, 2, 3, 8])
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
-def test_a_chunk_that_does_not_fit_is_halved_until_it_does(fitting: int, error: Exception) -> None:
-    sizes = []
-
-    def measure(part: Batch) -> Sums:
-        sizes.append(part.size)
-        if part.size > fitting:
-            raise error
-        return summed(part)
-
-    assert float(sum_over(list(EIGHT.chunks(5)), measure, step="sum")["sum"][0]) == 28.0
-    assert sizes[0] == 5
-    assert min(sizes) <= fitting
-
-
-@pytest.mark.parametrize(("message", "error", "told"), [
-    ("CUDA out of memory. Tried to allocate 2 GiB", hessdiag.HessdiagError, "out of memory with a single example"),
-    ("shapes differ", RuntimeError, "shapes differ"),
-])  # fmt: skip
-def test_what_halving_does_not_help_is_raised(message: str, error: type[Exception], told: str) -> None:
-    def fail(_: Batch) -> Sums:
-        raise RuntimeError(message)
-
-    with pytest.raises(error, match=told):
-        sum_over(list(EIGHT.chunks(4)), fail, step="sum")
 
 
 # What takes memory has a process of its own.
