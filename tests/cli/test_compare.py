@@ -88,9 +88,11 @@ def test_a_repair_passes_the_gate_and_a_new_finding_does_not(run, before: str, a
 
 
 @pytest.mark.usefixtures("measured")
-def test_refusals(run) -> None:
+def test_refusals(run, tmp_path: Path) -> None:
+    (tmp_path / "nets.json").write_text("{", encoding="utf-8")
     for line, message in {
         "before.json missing.json": "cannot read 'missing.json'",
+        "before.json nets.json": "is not valid JSON",
         "before.json after.json --batch-size 8": "leave out the options that say how to measure",
         "before.json after.json --eval": "leave out the options that say how to measure",
         "before.json after.json --fail-on note": "'note' is not one of 'fault', 'warning'",

@@ -17,7 +17,7 @@ from hessdiag import HessdiagError, learning_rates
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, Reading, resolve_loss
 from hessdiag.diagnosis import learning_rates as module
-from hessdiag.diagnosis.learning_rates import FACTORS, Along, Values, Walk, best_constant_rate, walked_rates
+from hessdiag.diagnosis.learning_rates import FACTORS, AdamDirection, Along, Values, Walk, best_constant_rate, walked_rates
 from tests.networks import Net
 from tests.oracles import ggn_blocks
 from tests.unchanged import unchanged
@@ -53,13 +53,13 @@ def test_which_examples_are_drawn() -> None:
 
 def test_torchs_own_updates_step_by_step() -> None:
     weight = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
-    optimizer, direction = torch.optim.Adam([weight], lr=1.0), module.AdamDirection()
+    optimizer, direction = torch.optim.Adam([weight], lr=1.0), AdamDirection()
     for _ in range(6):
         gradient = torch.randn(4, 3, dtype=torch.float64) * 10 ** torch.randn((), dtype=torch.float64)
         before, weight.grad = weight.detach().clone(), gradient
         optimizer.step()
         torch.testing.assert_close(direction({"w": gradient})["w"], before - weight.detach(), rtol=1e-10, atol=1e-12)
-    assert module.AdamDirection()({"w": torch.zeros(3)})["w"].tolist() == [0.0, 0.0, 0.0]
+    assert AdamDirection()({"w": torch.zeros(3)})["w"].tolist() == [0.0, 0.0, 0.0]
 
 
 def stopped(m: nn.Module, x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def test_every_step_by_hand(kind: str) -> None:
     walk = Walk(model, loss_for(twin, pairs[0][0]), pairs[0][0], seed=0)
     assert walk.forward_mode == (kind != "stopped")
     at: Values = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    adam = module.AdamDirection()
+    adam = AdamDirection()
     for found, (stepped, measured) in zip(walk.steps(pairs), pairs, strict=True):
         gradient = gradient_at(twin, at, stepped)
         u = adam(gradient)

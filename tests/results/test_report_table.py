@@ -88,8 +88,9 @@ def test_sampling_says_what_ended_it() -> None:
     text = build_report(reached, known, missed, heatmap=heatmap).text("whole")
     assert "sampling: rtol 0.05 missed with at most 400 products a block on fc2.weight\n" in text
     fixed = [build_block(ended="sampled", products=32, stderr=0.1), build_block(name="u", kind="scalar")]
-    text = build_report(*fixed, rtol=None).text("whole")
-    assert "sampling: 32 products a block, standard errors up to 5.0 %;" in text
+    assert "sampling: 32 products a block, standard errors up to 5.0 %;" in build_report(*fixed, rtol=None).text(
+        "whole"
+    )
     assert "sampling" not in repr(build_report())
 
 
