@@ -27,18 +27,13 @@ def words() -> dict[str, Any]:
     return {"input_ids": torch.randint(7, (EXAMPLES, 4))}
 
 
+PLAINLY = ("words", "positions", "positions in one row")
 RULED: dict[str, Made] = {
-    **{name: made for name, made in EMBEDDINGS.items() if name in ("words", "positions", "positions in one row")},
-    **{name: made for name, made in EMBEDDINGS.items() if "tied" in name or "class" in name},
+    **{name: made for name, made in EMBEDDINGS.items() if name in PLAINLY or "tied" in name or "class" in name},
     **GAUSS_NEWTON_ONLY,
     "bert": (lambda: BertForMaskedLM(BertConfig(**SIZES, **BERT)), words),
-    **{
-        f"gpt2 {how}": (
-            lambda tied=how == "tied": GPT2LMHeadModel(GPT2Config(tie_word_embeddings=tied, **SIZES, **GPT2)),
-            words,
-        )
-        for how in ("tied", "untied")
-    },
+    "gpt2 tied": (lambda: GPT2LMHeadModel(GPT2Config(tie_word_embeddings=True, **SIZES, **GPT2)), words),
+    "gpt2 untied": (lambda: GPT2LMHeadModel(GPT2Config(tie_word_embeddings=False, **SIZES, **GPT2)), words),
 }
 OTHERS: dict[str, Made] = {name: made for name, made in EMBEDDINGS.items() if name not in RULED}
 
