@@ -72,38 +72,6 @@ def test_the_random_matrix_is_standard_normal_and_follows_the_seed_alone() -> No
     assert abs(float(R.square().mean()) - 1) < 4 * 2**0.5 / 300
 
 
-WEIGHT = torch.tensor([0.5, 2.0, 1.3], dtype=torch.float64)
-MODULES = [
-    nn.CrossEntropyLoss(weight=WEIGHT, label_smoothing=0.1),
-    nn.CrossEntropyLoss(weight=WEIGHT),
-    nn.CrossEntropyLoss(label_smoothing=0.3, ignore_index=1),
-    nn.CrossEntropyLoss(weight=WEIGHT, label_smoothing=0.2, ignore_index=2, reduction="sum"),
-]
-
-
-@pytest.mark.parametrize(("kind", "module"), [
-    pytest.param(kind, module, id=f"{kind}-{module.reduction} {module.label_smoothing}")
-    for kind in ("labels", "positions", "probabilities", "probabilities of positions")
-    for module in MODULES
-    if module.ignore_index < 0 or "probabilities" not in kind  # of which torch ignores none
-])  # fmt: skip
-def test_the_options_of_torchs_cross_entropy(module: nn.CrossEntropyLoss, kind: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    shape = (B, C, 5) if "positions" in kind else (B, C)
-    y = torch.randn(shape, dtype=torch.float64, generator=generator)
-    targets = torch.randint(C, (B, *shape[2:]), generator=generator)
-    targets[0] = 0  # one that is never ignored, so that no example is empty
-    targets[1:] = torch.where(targets[1:] == module.ignore_index, 0, targets[1:]) if "pos" not in kind else targets[1:]
-    if "probabilities" in kind:
-        targets = torch.randn(shape, dtype=torch.float64, generator=generator).softmax(1)
-    if "pos" in kind and "prob" not in kind:
-        targets[:, 0] = 0
-    loss = resolve_loss(module, y=y, targets=targets, seed=0)
-    assert loss.has_root
-    assert loss.name == "CrossEntropyLoss"
-    held_against_autograd(loss, y, targets, lambda a, t: module(a[None], t[None]))
-
-
 T = 4
 SQUARE = torch.randn(B, T, T, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 INDEX = torch.randint(T, (B, T), generator=torch.Generator().manual_seed(1))
