@@ -29,9 +29,7 @@ def mlp(
 
     def make() -> nn.Module:
         layers = {"first": nn.Linear(4, 4), "last": nn.Linear(4, 3)}
-        return Net(
-            lambda m, x: wrap(m.last(middle(m, m.first(x)))), **layers, **{n: each() for n, each in held.items()}
-        )
+        return Net(lambda m, x: wrap(m.last(middle(m, m.first(x)))), **layers, **{n: of() for n, of in held.items()})
 
     return make
 
@@ -186,10 +184,8 @@ def compiled_in_place() -> nn.Module:
 def class_token() -> nn.Module:
     """A parameter that no layer reads is put before the sites."""
     seen = lambda m, x: torch.cat([m.token.expand(len(x), -1, -1), x.unflatten(1, (2, 2))], dim=1)  # noqa: E731
-    layers = {"mix": nn.Linear(2, 2), "head": nn.Linear(2, 3)}
-    return Net(
-        lambda m, x: m.head(m.mix(seen(m, x)).tanh().mean(1)), token=nn.Parameter(torch.randn(1, 1, 2)), **layers
-    )
+    held = {"token": nn.Parameter(torch.randn(1, 1, 2)), "mix": nn.Linear(2, 2), "head": nn.Linear(2, 3)}
+    return Net(lambda m, x: m.head(m.mix(seen(m, x)).tanh().mean(1)), **held)
 
 
 def scaled_twice() -> nn.Module:

@@ -37,19 +37,12 @@ def dense_rows(values: Tensor, at: list[Tensor]) -> list[Tensor]:
 
 def hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]) -> Blocks:
     """All blocks of the Hessian of `loss(model(x), t)`."""
-    at = [model.get_parameter(name) for name in names]
+    at, blocks = [model.get_parameter(name) for name in names], []
     with sdpa_kernel(SDPBackend.MATH):
-        return _hessian_blocks(model, x, t, loss, at)
-
-
-def _hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, at: list[Tensor]) -> Blocks:
-    grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
-    blocks = []
-    for a, g in zip(at, grads, strict=True):
-        if g is None or not g.requires_grad:
-            blocks.append([a.new_zeros(a.numel(), b.numel()) for b in at])
-        else:
-            blocks.append(dense_rows(g, at))
+        grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
+        for a, g in zip(at, grads, strict=True):
+            flat = g is None or not g.requires_grad
+            blocks.append([a.new_zeros(a.numel(), b.numel()) for b in at] if flat else dense_rows(g, at))
     return blocks
 
 
@@ -77,10 +70,8 @@ def mean_over_examples(
     of: Callable[..., Blocks], model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]
 ) -> Tensor:
     """Mean of the (L, L) squared norms of each example's own matrix."""
-    maps = [
-        frobenius_sq(of(model, x[b : b + 1], None if t is None else t[b : b + 1], loss, names)) for b in range(len(x))
-    ]
-    return torch.stack(maps).mean(dim=0)
+    own = zip(x.split(1), [None] * len(x) if t is None else t.split(1), strict=True)
+    return torch.stack([frobenius_sq(of(model, *each, loss, names)) for each in own]).mean(dim=0)
 
 
 def dense_norms(

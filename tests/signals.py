@@ -32,9 +32,7 @@ def vector(name: str, **values: Any) -> ParameterSignals:
     return weight(name, **(usual | {"weight_sq": 0.0} | values))
 
 
-def network(
-    *, depth: int = 6, layers: dict[str, Any] | None = None, weights: dict[str, Any] | None = None, **values: Any
-) -> Signals:
+def network(*, depth: int = 6, layers: Any = None, weights: Any = None, **values: Any) -> Signals:
     """A chain, with what differs in some layers and weights by path; `values` of the whole network."""
     paths = [f"l{i}" for i in range(depth)]
     rows = [layer(path, "relu", **(layers or {}).get(path, {})) for path in paths]

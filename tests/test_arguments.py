@@ -47,7 +47,6 @@ def measure(source: Any = "mlp:4-3-2", **options: Any) -> Callable[[], Any]:
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (measure("lenett"), "unknown model 'lenett': did you mean lenet"),
     (measure(MODEL), "model is a network that is already built: pass a function"),
     (measure(None), "model is None: pass a name such as 'lenet'"),
     (measure(setups="3"), "setups '3': pass at least 1"),

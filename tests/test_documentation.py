@@ -78,7 +78,7 @@ def check_console(fence: Fence) -> Iterator[str]:
     listed = commands(fence.text)
     status = 0
     for number, command in enumerate(listed):
-        for words in split(command.text):
+        for words in (shlex.split(part, comments=True) for part in command.text.split("&&")):
             if fence.reason:
                 check_words(words)
                 continue
@@ -88,11 +88,6 @@ def check_console(fence: Fence) -> Iterator[str]:
             assert status == 0 or asked, f"{fence.place}: exit status {status}: {printed}"
             if command.output:
                 yield from compared(fence, command.output, printed)
-
-
-def split(text: str) -> list[list[str]]:
-    """Words of each command of a line."""
-    return [shlex.split(part, comments=True) for part in text.split("&&")]
 
 
 def run_hessdiag(words: list[str]) -> tuple[int, str]:
@@ -227,9 +222,7 @@ def sentences(page: str) -> list[str]:
     lines = [line for line in prose(page).splitlines() if not line.startswith(("|", "#", "![", "<"))]
     text = re.sub(r"\]\([^)]*\)", "]", "\n".join(lines))
     paragraphs = re.split(r"\n\s*\n|\n(?=[*\d]+[. ])", text)
-    return [
-        each for p in paragraphs for each in re.split(r"(?<=[.:?!])\s+(?=[A-Z*`\[\"0-9])", " ".join(p.split())) if each
-    ]
+    return [s for p in paragraphs for s in re.split(r"(?<=[.:?!])\s+(?=[A-Z*`\[\"0-9])", " ".join(p.split())) if s]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md", "docs/read-a-report.md", "docs/faq.md"])
@@ -240,9 +233,8 @@ def test_sentences_are_short_and_begin_with_their_subject(page: str) -> None:
 
 
 def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
-    readme, evidence = (
-        " ".join((ROOT / page).read_text(encoding="utf-8").split()) for page in ("README.md", "docs/evidence.md")
-    )
+    pages = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/evidence.md"))
+    readme, evidence = (" ".join(page.split()) for page in pages)
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
     (healthy, alarms), *unseen = re.findall(r"(\d+) of \d+ healthy networks measured, (\d+) with", evidence)
     apart = re.findall(r"- (?:apart|blind\d?): of (\d+) loud faults (\d+) named first, .*?(\d+) passed", evidence)
@@ -257,9 +249,8 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
         assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
     assert f"Of {faults} loud faults that no rule was written on, {first} are named first and {missed} missed" in readme
-    assert (
-        f"{measured['whole-resnet50']['methods']['hessdiag']['seconds']['median']:.0f} seconds for ResNet-50" in readme
-    )
+    seconds = measured["whole-resnet50"]["methods"]["hessdiag"]["seconds"]["median"]
+    assert f"{seconds:.0f} seconds for ResNet-50" in readme
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     before, after = re.findall(r"loss at the end: ([\d.]+)", tutorial.replace("{", ""))[-2:]
     assert f"a loss of {after} instead of {before}" in readme

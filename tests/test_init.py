@@ -15,25 +15,26 @@ from tests.networks import PLAIN
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 
-# (layer, n, n', k², groups): channels that one output reads, channels that one input feeds, entries of the kernel.
+# (layer, n, n', kernel, groups): channels that one output reads, channels that one input feeds.
 LAYERS = {
-    "linear": (lambda: nn.Linear(300, 100), 300, 100, 1, 1),
-    "transformers linear": (lambda: Conv1D(100, 300), 300, 100, 1, 1),
-    "conv1d": (lambda: nn.Conv1d(40, 80, 9), 40, 80, 9, 1),
-    "conv2d": (lambda: nn.Conv2d(16, 64, 5), 16, 64, 25, 1),
-    "conv2d rectangular": (lambda: nn.Conv2d(30, 60, (1, 7)), 30, 60, 7, 1),
-    "conv2d groups": (lambda: nn.Conv2d(64, 32, 5, groups=4), 16, 8, 25, 4),
-    "depthwise": (lambda: nn.Conv2d(100, 400, 7, groups=100), 1, 4, 49, 100),
-    "conv3d": (lambda: nn.Conv3d(10, 20, 4), 10, 20, 64, 1),
-    "transposed 1d": (lambda: nn.ConvTranspose1d(80, 40, 9), 80, 40, 9, 1),
-    "transposed 2d": (lambda: nn.ConvTranspose2d(16, 64, 5), 16, 64, 25, 1),
-    "transposed 2d groups": (lambda: nn.ConvTranspose2d(64, 32, 5, groups=4), 16, 8, 25, 4),
-    "transposed 3d": (lambda: nn.ConvTranspose3d(10, 20, 4), 10, 20, 64, 1),
+    "linear": (lambda: nn.Linear(300, 100), 300, 100, (), 1),
+    "transformers linear": (lambda: Conv1D(100, 300), 300, 100, (), 1),
+    "conv1d": (lambda: nn.Conv1d(40, 80, 9), 40, 80, (9,), 1),
+    "conv2d": (lambda: nn.Conv2d(16, 64, 5, stride=2, padding=1), 16, 64, (5, 5), 1),
+    "conv2d rectangular": (lambda: nn.Conv2d(30, 60, (1, 7)), 30, 60, (1, 7), 1),
+    "conv2d groups": (lambda: nn.Conv2d(64, 32, 5, groups=4), 16, 8, (5, 5), 4),
+    "depthwise": (lambda: nn.Conv2d(100, 400, 7, groups=100), 1, 4, (7, 7), 100),
+    "conv3d": (lambda: nn.Conv3d(10, 20, (2, 4, 8)), 10, 20, (2, 4, 8), 1),
+    "transposed 1d": (lambda: nn.ConvTranspose1d(80, 40, 9), 80, 40, (9,), 1),
+    "transposed 2d": (lambda: nn.ConvTranspose2d(16, 64, 5), 16, 64, (5, 5), 1),
+    "transposed 2d groups": (lambda: nn.ConvTranspose2d(64, 32, 5, groups=4), 16, 8, (5, 5), 4),
+    "transposed 3d": (lambda: nn.ConvTranspose3d(10, 20, 4), 10, 20, (4, 4, 4), 1),
 }
 
 
-def by_hand(scheme: str, n: float, m: float, k_sq: float, groups: int) -> float:
+def by_hand(scheme: str, n: float, m: float, kernel: tuple[int, ...], groups: int) -> float:
     """E[W²] of a network of this one layer: a convolution's k is the typical one, so that c = 2 / k."""
+    k_sq = math.prod(kernel)
     return {
         "fan-in": 2 / (n * k_sq), "fan-out": 2 / (m * k_sq), "arithmetic": 2 / ((n + m) / 2 * k_sq),
         "geometric": 2 / (k_sq * (n * m * groups) ** 0.5), "fan-geo-avg": 2 / (k_sq * (n * m) ** 0.5),

@@ -74,10 +74,9 @@ def refusal(network: RandomNetwork) -> str:
     loss, targets, plain = loss_and_targets(network.loss, y)
     matrix = matrix_of(network, model)
     try:
+        options = {"loss": loss, "matrix": matrix, "per": network.per, "mode": "eval", "method": "exact"}
         with unchanged(model, x):
-            report = hessdiag.diagnose(
-                model, x, targets, loss=loss, matrix=matrix, per=network.per, mode="eval", method="exact"
-            )
+            report = hessdiag.diagnose(model, x, targets, **options)
     except hessdiag.HessdiagError as error:
         return str(error)
     names = [block.name for block in report.blocks]

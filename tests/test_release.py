@@ -14,15 +14,14 @@ if sys.version_info >= (3, 11):
 else:
     tomllib = pytest.importorskip("tomli")
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-PINS = dict(
-    line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if "==" in line
-)
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-
 
 def text(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
+PINS = dict(line.split("==") for line in text("constraints.txt").splitlines() if "==" in line)
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def test_one_version_everywhere_and_all_that_tests_need_is_pinned() -> None:

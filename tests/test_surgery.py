@@ -12,7 +12,7 @@ from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 from hessdiag.surgery import Scale
-from tests.networks import BUILDERS, PLAIN, Net, build
+from tests.networks import BUILDERS, PLAIN, Net, build, chain
 
 
 def keywords() -> nn.Module:
@@ -22,10 +22,8 @@ def keywords() -> nn.Module:
 
 def everything(model: nn.Module) -> tuple[object, ...]:
     """All that surgery could leave behind."""
-    hooks = [
-        (dict(m._forward_hooks), dict(m._forward_pre_hooks), dict(m._forward_pre_hooks_with_kwargs), list(m._modules))
-        for m in model.modules()
-    ]
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs")
+    hooks = [([dict(getattr(m, kind)) for kind in kinds], list(m._modules)) for m in model.modules()]
     return hooks, list(model.state_dict()), [id(p) for p in model.parameters()]
 
 
@@ -183,12 +181,9 @@ def tied_embedding() -> nn.Module:
 RESCALED = {
     "tokens": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2)), (5, 2)),
     "tied embedding": (tied_embedding, (5,)),
-    "convolutions": (
-        lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten()), (5, 4, 6, 6)
-    ),
-    "transposed": (
-        lambda: nn.Sequential(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(15, 2)), (5, 2, 4)
-    ),
+    "convolutions": (lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten()),
+        (5, 4, 6, 6)),
+    "transposed": (lambda: chain(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), last=(15, 2)), (5, 2, 4)),
 }  # fmt: skip
 
 

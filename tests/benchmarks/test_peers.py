@@ -73,10 +73,8 @@ def test_costs_follow_from_the_spread_of_single_products_and_exponents_from_leas
 
 def test_committed_results_are_drawn() -> None:
     figures = Path(__file__).parents[2] / "figures"
-    peers_items, growth = (
-        json.loads((figures / name).read_text())["items"] for name in ("benchmark_peers.json", "growth.json")
-    )
-    assert any("BackPACK" in line for line in benchmark_peers.lines_of(peers_items))
-    assert benchmark_peers.draw(peers_items).axes
+    kept, growth = (json.loads((figures / f"{n}.json").read_text())["items"] for n in ("benchmark_peers", "growth"))
+    assert any("BackPACK" in line for line in benchmark_peers.lines_of(kept))
+    assert benchmark_peers.draw(kept).axes
     assert "Beyond the gradient" in benchmark_growth.table_of(growth)
     assert len(benchmark_growth.draw(growth, "a line").axes) >= len(growth)

@@ -58,12 +58,12 @@ def one_head(*, scores=1.0, shared=0.0, causal=False, product=whole):
     )  # fmt: skip
 
 
-def compare(make, inputs, *, draws=5):
+def compare(make, *, draws=5):
     """log2 of γ predicted for one network over γ measured, a mean over several, by block."""
     reports = []
     for seed in range(draws):
         torch.manual_seed(seed)
-        model, x = make().eval(), inputs()
+        model, x = make().eval(), torch.randn(8, POSITIONS, WIDTH)
         reports.append(hessdiag.diagnose(model, x, quick=True, signals=False, mode="eval", seed=seed))
     return {
         block.name: math.log2(block.gamma) - mean(math.log2(report[block.name].gamma) for report in reports)
@@ -71,14 +71,11 @@ def compare(make, inputs, *, draws=5):
     }
 
 
-@pytest.mark.parametrize(
-    ("scores", "shared", "causal"),
-    [(0.01, 0.0, False), (1.0, 0.0, True), (1.0, 0.5, False), (1.0, 0.5, True), (3.0, 0.0, False)],
-)
+@pytest.mark.parametrize(("scores", "shared", "causal"), [
+    (0.01, 0.0, False), (1.0, 0.0, True), (1.0, 0.5, False), (1.0, 0.5, True), (3.0, 0.0, False),
+])  # fmt: skip
 def test_one_attention(scores, shared, causal):
-    found = compare(
-        lambda: one_head(scores=scores, shared=shared, causal=causal), lambda: torch.randn(8, POSITIONS, WIDTH)
-    )
+    found = compare(lambda: one_head(scores=scores, shared=shared, causal=causal))
     assert set(found) == {f"{name}.weight" for name in "qkvo"}
     assert max(map(abs, found.values())) < (0.45 if shared or scores > 1 else 0.3), found
 
@@ -104,7 +101,7 @@ def test_windows_that_see_different_keys_and_positions_that_are_merged():
             hidden=torch.stack([0 * split, split, split]),
         )  # fmt: skip
 
-    found = compare(make, lambda: torch.randn(8, POSITIONS, WIDTH))
+    found = compare(make)
     assert {name: error for name, error in found.items() if name != "table" and not abs(error) < 0.45} == {}
     assert abs(found["last.weight"]) < 0.1  # the mean over positions takes in which are in one window
 
@@ -154,9 +151,8 @@ def test_what_rows_of_a_table_have_in_common():
     rest, others = x - x.mean(0), ~torch.eye(5, dtype=torch.bool)
     found = alike(x)
     assert found["site_correlation"] == pytest.approx(float((x @ x.T)[others].mean() / 4 / x.square().mean()))
-    assert found["alike"] == pytest.approx(
-        float((rest @ rest.T)[others].square().mean() / rest.square().sum(1).mean() ** 2)
-    )
+    size = rest.square().sum(1).mean()
+    assert found["alike"] == pytest.approx(float((rest @ rest.T)[others].square().mean() / size**2))
     means = [row[i] * row[j] for row in x for i in range(4) for j in range(4) if i != j]
     assert found["mean"] == pytest.approx(float(torch.stack(means).mean() / x.square().mean()))
     rows = torch.tensor([[0, 0, 1, 0], [2, 1, 1, 3]])
@@ -175,18 +171,16 @@ def test_attention_by_hand_is_attention(causal):
     assert gammas[0] == gammas[2]
 
 
-def gelu_by_hand(x):
-    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
-
-
-def rms_by_hand(x, eps=1e-6):
-    return x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + eps)
-
-
 WRITTEN_OUT = {
-    "gelu": (gelu_by_hand, lambda x: F.gelu(x, approximate="tanh")),
+    "gelu": (
+        lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3)))),
+        lambda x: F.gelu(x, approximate="tanh"),
+    ),
     "silu": (lambda x: x * torch.sigmoid(x), F.silu),
-    "rms norm": (rms_by_hand, lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6)),
+    "rms norm": (
+        lambda x: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6),
+        lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6),
+    ),
 }
 
 
@@ -224,7 +218,7 @@ def test_a_block_and_the_sentence_on_its_design():
         nn.init.normal_(model.k.weight, std=0.02)  # γ of the queries falls with their keys
         return model
 
-    found = compare(make, lambda: torch.randn(8, POSITIONS, WIDTH))
+    found = compare(make)
     assert len(found) == 7
     assert max(map(abs, found.values())) < 0.35, found
     design = predict(make(), (POSITIONS, WIDTH)).design

@@ -54,9 +54,8 @@ def test_lenet_over_set_ups():
     x, R = torch.randn(count, batch, 3, 32, 32), torch.randn(count, 10, 10)
     measured = torch.func.vmap(_gammas, chunk_size=50)(weights, x, R).numpy()
     for moments in ("paper", "kernel"):  # γ is skewed: the mean over networks is above the median
-        gamma = np.array(
-            [b.gamma for b in predict(StridedLeNet(), (3, 32, 32), init="geometric", moments=moments).blocks]
-        )
+        found = predict(StridedLeNet(), (3, 32, 32), init="geometric", moments=moments)
+        gamma = np.array([block.gamma for block in found.blocks])
         assert (np.abs(np.log(gamma / measured.mean(axis=0))) < np.log(1.2)).all()
         assert (np.abs(np.log(gamma / np.median(measured, axis=0))) < np.log(1.4)).all()
 
@@ -80,14 +79,14 @@ def test_a_part_of_the_zoo(name):
 
 def test_inputs_lean_towards_the_weights_where_gradients_of_all_positions_agree():
     # what a ReLU or a max pooling lets pass goes with x: σ² of the first kernel is 9 times what independence gives
+    size = (3, 24, 24)
+
     def make():
         first, second = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 16, 3, padding=1)
         pooled = (nn.MaxPool2d(2), second, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         return nn.Sequential(first, nn.ReLU(), *pooled, nn.Linear(16, 4))
 
-    beside = PredictedVsMeasured.of(
-        predict(make(), (3, 24, 24), init="fan-in"), _reports(make, (3, 24, 24), setups=24, batch=4)
-    )
+    beside = PredictedVsMeasured.of(predict(make(), size, init="fan-in"), _reports(make, size, setups=24, batch=4))
     for block in beside.prediction.weights:
         assert abs(math.log2(beside.ratio(block, "avg_sq_singular_value"))) < 1
 

@@ -18,9 +18,7 @@ class Outcome(NamedTuple):
 
 
 @pytest.fixture
-def run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], Outcome]:
+def run(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Outcome]:
     """Run a command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
 

@@ -79,9 +79,8 @@ def test_options_and_the_seed_reach_the_measurement(run) -> None:
     setups = hessdiag.measure_setups(source, setups=1, batch_size=8, init="fan-in", seed=4)
     gammas = [block.gamma for block in Report.from_json(first.out).weights]
     assert setups.columns["gamma"][0].tolist() == gammas
-    report = Report.from_json(
-        run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -").out
-    )
+    line = "diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -"
+    report = Report.from_json(run(line).out)
     assert (report.blocks[0].shape, report.blocks[0].sites_in) == ((6, 1, 5, 5), 31 * 32)
     assert Report.from_json(run("diagnose mlp:12-3 --input-size 3x2x2 --json -").out).blocks[0].shape == (3, 12)
 
@@ -187,9 +186,7 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     measure = random_setups.measure_setups  # of a smaller network
     monkeypatch.setattr(random_setups, "measure_setups", lambda _, **options: measure("mlp:5-4-3", **options))
     drawn = []
-    monkeypatch.setattr(
-        plots, "draw_heatmaps", lambda panels, **how: drawn.append((len(panels), how)) or Figure((1, 1))
-    )
+    monkeypatch.setattr(plots, "draw_heatmaps", lambda p, **how: drawn.append((len(p), how)) or Figure((1, 1)))
     status, out, err = run("reproduce heatmaps --quick --out .")
     assert (status, drawn) == (0, [(8, {"relative": True}), (8, {})])
     kinds = [f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg")]

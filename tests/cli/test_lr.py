@@ -38,9 +38,8 @@ def test_random_data_are_said_to_be_random_and_ones_own_are_not(run) -> None:
         assert f"\n{name}" in out
     status, out, _ = run("lr mlp:6-8-3 --data ./own.py:classes --steps 3 --batch-size 6")
     assert status == 0
-    assert (
-        "loss cross-entropy\n3 virtual steps on batches of 6 examples, measured on fresh ones (./own.py:classes)" in out
-    )
+    said = "loss cross-entropy\n3 virtual steps on batches of 6 examples, measured on fresh ones (./own.py:classes)"
+    assert said in out
     assert "!" not in out
 
 
@@ -68,10 +67,8 @@ def test_some_layers_alone(run, tmp_path: Path) -> None:
     assert rates[0] == rates[2] != rates[1]
     for command in ("predict", "sharpness"):
         assert run(f"{command} mlp:6-8-3 --blocks fc2 --json out.json").status == 0
-        assert [b["name"] for b in json.loads((tmp_path / "out.json").read_text())["blocks"]] == [
-            "fc2.weight",
-            "fc2.bias",
-        ]
+        blocks = json.loads((tmp_path / "out.json").read_text())["blocks"]
+        assert [block["name"] for block in blocks] == ["fc2.weight", "fc2.bias"]
         assert "blocks 'fc9' (--blocks) matches no block" in run(f"{command} mlp:6-8-3 --blocks fc9").err
     status, out, err = run("sharpness mlp:6-8-3 --matrix hessian --plots drawn")
     assert status == 0

@@ -12,9 +12,8 @@ from hessdiag.models.sources import resolve_model
 def test_the_page_has_numbers_before_and_after_and_code_that_makes_the_spread_fall(run):
     status, out, err = run("prescribe mlp:20-30-40-5 --batch-size 16")
     assert (status, err) == (0, "")
-    assert out.startswith(
-        "mlp:20-30-40-5, init as built: scales that make σ² of its weights equal; nothing was changed"
-    )
+    said = "mlp:20-30-40-5, init as built: scales that make σ² of its weights equal; nothing was changed"
+    assert out.startswith(said)
     assert "σ² before  σ² after  weight ×  input ×  or SGD lr ×" in out
     prepared = prepare(resolve_model("mlp:20-30-40-5"), batch_size=16)
     model, batches = prepared.module, list(prepared.batches())

@@ -39,11 +39,6 @@ def in_terminal(*arguments: str, columns: int) -> tuple[int, str]:
     return process.exitcode, received.decode()
 
 
-def after_the_bar(text: str) -> str:
-    """What stays on the screen: a bar is gone when it is over."""
-    return text.rpartition("\x1b[2K")[2]
-
-
 def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -51,15 +46,13 @@ def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path, monkeyp
     record = json.loads((tmp_path / "r.json").read_text(), parse_constant=lambda constant: pytest.fail(constant))
     assert (status, record["schema"], record["model"]) == (1, "hessdiag.report/2", COMMAND[1])
     assert "hessdiag: spread of σ² is " in received
-    screen = after_the_bar(received)
+    screen = received.rpartition("\x1b[2K")[2]  # a bar is gone when it is over
     lines = CONTROL.sub("", screen).splitlines()
     assert max(map(len, lines)) <= 60
     assert screen.startswith("wrote r.json\r\n\x1b[1;32mNo problem found\x1b[0m ")
 
 
-def test_quiet_is_the_verdict_and_the_balance_alone_and_pipes_get_the_whole_table_without_colour(
-    run, tmp_path, monkeypatch
-) -> None:
+def test_quiet_is_verdict_and_balance_and_pipes_get_the_whole_table_without_colour(run, tmp_path, monkeypatch) -> None:
     status, out, err = run(" ".join(COMMAND) + " --quiet --json report.json")
     assert (status, err) == (0, "")
     said = [line.partition(" ")[0] for line in out.splitlines() if re.match(r"[A-Z]", line)]

@@ -40,9 +40,8 @@ def data(*shape: int) -> Tensor:
 
 def dense_of(problem: Problem, loss: str) -> Tensor:
     """The (L, L) squared norms of dense blocks."""
-    plain = {"cross-entropy": F.cross_entropy, "mse": F.mse_loss, "callable": log_cosh}.get(
-        loss, quadratic(problem.shape.outputs)
-    )
+    known = {"cross-entropy": F.cross_entropy, "mse": F.mse_loss, "callable": log_cosh}
+    plain = known.get(loss, quadratic(problem.shape.outputs))
     names, (x,) = [block.name for block in problem.blocks], problem.batch.args
     return frobenius_sq(ggn_blocks(problem.model, x, problem.batch.targets, plain, names))
 
@@ -58,9 +57,7 @@ def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **optio
     ("cnn", "cross-entropy", _Rounds(1, 5, 12)),
     ("cnn", "callable", _Rounds(1, 3, 24)),
 ])  # fmt: skip
-def test_without_bias_and_95_percent_intervals_cover(
-    network: str, loss: str, split: _Rounds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, split: _Rounds, monkeypatch) -> None:
     """Over 200 seeds, with Jacobians that are at hand."""
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)

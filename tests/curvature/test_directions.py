@@ -69,10 +69,8 @@ def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: i
 
 def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and map, within their errors over a few seeds."""
-    config = transformers.GPT2Config(
-        n_layer=1, n_embd=16, n_head=2, vocab_size=90, n_positions=TOKENS, bos_token_id=0, eos_token_id=0
-    )
-    model = transformers.GPT2LMHeadModel(config).eval()
+    sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 90, "n_positions": TOKENS, "bos_token_id": 0}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, eos_token_id=0)).eval()
     words = torch.randint(90, (3, TOKENS + 1))
     data = {"input_ids": words[:, :-1].contiguous()}, words[:, 1:].contiguous()
 

@@ -1,47 +1,58 @@
-"""Jacobians of all blocks from passes back through a network, at once or a few at a time."""
+"""Jacobians of layers by their rules: a network whose rule is wrong is measured without it, and right all the same."""
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward import block_vjps
-from hessdiag.network.blocks import find_blocks
-from hessdiag.network.trace import owners_of, trace
+from hessdiag.derivatives.backward import unfold, weight_jacobian
+from hessdiag.derivatives.jacobians import DenseJacobian
 
-
-class Residual(nn.Module):
-    """Blocks on a sum, one of them called twice, and an embedding that also writes the outputs."""
-
-    def __init__(self, tied: bool) -> None:
-        super().__init__()
-        self.words = nn.Embedding(7, 4)
-        self.norms = nn.ModuleList(nn.LayerNorm(4) for _ in range(3))
-        self.wide = nn.ModuleList(nn.Linear(4, 6) for _ in range(3))
-        self.back = nn.ModuleList(nn.Linear(6, 4) for _ in range(3))
-        self.head = nn.Linear(4, 7, bias=False)
-        self.scale = nn.Parameter(torch.tensor(1.5))
-        if tied:
-            self.head.weight = self.words.weight
-        self.again = tied
-
-    def forward(self, numbers: Tensor) -> Tensor:
-        h = self.words(numbers)
-        for norm, wide, back in zip(self.norms, self.wide, self.back, strict=True):
-            h = h + back(torch.tanh(wide(norm(h))))
-        if self.again:
-            h = h + self.back[0](torch.tanh(self.wide[1](h)))
-        return self.head(self.scale * h)
+LAYERS = {
+    "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
+    "conv2d": (nn.Conv2d(2, 4, (3, 2), stride=(1, 2), padding=(1, 0)), (2, 5, 6)),
+    "dilated": (nn.Conv2d(2, 4, 2, dilation=(2, 1)), (2, 5, 5)),
+    "grouped": (nn.Conv2d(4, 6, 3, groups=2), (4, 4, 4)),
+    "conv3d": (nn.Conv3d(2, 3, 2, stride=2), (2, 4, 4, 4)),
+    "reflected": (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), (2, 4, 4)),
+    "more sites than inputs": (nn.Conv2d(1, 3, 2, padding=1), (1, 4, 4)),
+    "linear": (nn.Linear(4, 3), (4,)),
+    "linear on positions": (nn.Linear(4, 3), (6, 4)),
+}
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_a_few_at_a_time_the_jacobians_are_those_of_one_pass(tied: bool) -> None:
-    model, numbers = Residual(tied).double(), torch.randint(7, (3, 5))
-    blocks = [block for block in find_blocks(model)[0] if not block.name.startswith("norms")]
-    assert all(block.structured for block in blocks if block.kind != "scalar")
-    part = Batch.of(numbers, None)
-    cotangents = torch.randn(4, 3, 5, 7, dtype=torch.float64)
-    seen = trace(model, part, owners_of(block for block in blocks if block.structured))
-    whole = block_vjps(model, part, blocks, seen, cotangents)
-    for jacobian, want in zip(block_vjps(model, part, blocks, seen, cotangents, at_once=3), whole, strict=True):
-        torch.testing.assert_close(jacobian.gram(), want.gram())
+@pytest.mark.parametrize("name", LAYERS)
+def test_rows_are_weight_gradients(name: str) -> None:
+    layer, size = LAYERS[name]
+    layer = layer.double()
+    x = torch.randn(3, *size, dtype=torch.float64)
+    out = layer(x)
+    phi = torch.randn(2, *out.shape, dtype=torch.float64)
+    J = weight_jacobian(layer, x, phi, examples=3)
+    for b in range(3):
+        for c in range(2):
+            (want,) = torch.autograd.grad((layer(x)[b] * phi[c, b]).sum(), layer.weight)
+            torch.testing.assert_close(J.dense().J[b, c], want.flatten(), rtol=1e-12, atol=1e-13)
+    gram = torch.einsum("bcp,bdp->bcd", J.dense().J, J.dense().J)
+    torch.testing.assert_close(J.gram(), gram, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("held", [1, 3000, 10**9])
+def test_a_jacobian_smaller_than_its_factors_is_formed_a_few_examples_at_a_time(held: int, monkeypatch) -> None:
+    """Also of several rows of each example."""
+    monkeypatch.setattr("hessdiag.derivatives.backward.PIECE", held)
+    layer = nn.Conv2d(2, 3, 2).double()
+    x, phi = torch.randn(6, 2, 5, 5).double(), torch.randn(4, 6, 3, 4, 4).double()
+    J = weight_jacobian(layer, x, phi, examples=3)
+    assert isinstance(J, DenseJacobian)
+    want = torch.einsum("crnt,rdt->crnd", phi.flatten(3), unfold(layer, x)).unflatten(1, (3, 2)).sum(2)
+    torch.testing.assert_close(J.J, want.transpose(0, 1).flatten(2), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1e-25, 1e25])
+@pytest.mark.parametrize("sites", [2, 6])
+def test_factors_that_leave_float32_when_squared_are_scaled(size: float, sites: int) -> None:
+    layer = nn.Conv2d(2, 3, 2)
+    x, phi = torch.randn(3, 2, sites, sites), torch.randn(4, 3, 3, sites - 1, sites - 1)
+    small = weight_jacobian(layer, x * size, phi * size, examples=3)
+    gram = weight_jacobian(layer.double(), x.double(), phi.double(), examples=3).gram()
+    torch.testing.assert_close(small.gram() / size**2 / size**2, gram, rtol=1e-4, atol=1e-4)

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from hessdiag.derivatives.backward import lookup_jacobian
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, merge
+from hessdiag.derivatives.magnitude import PIECE, largest_entry, sum_of_squares
 
 B, C, V, n = 3, 2, 7, 4
 
@@ -118,3 +119,27 @@ def test_small_and_large_gradients_fit_float32() -> None:
     for scale in (1e-25, 1e25):
         tiny = merge([LookupJacobian.of(numbers, phi * scale, V), LookupJacobian.of(numbers, 0 * phi, V)])
         torch.testing.assert_close(tiny.gram() / scale**2, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("inputs", [3, 60, 400])
+@pytest.mark.parametrize("held", [40, 10**6])
+def test_forming_a_part_at_a_time_gives_the_same_gram_matrix(held: int, inputs: int, monkeypatch) -> None:
+    """Also of fewer sites than inputs, which are factored."""
+    monkeypatch.setattr("hessdiag.derivatives.jacobians.FORMED", held)
+    J = LowRankJacobian(torch.randn(3, inputs, 60).double(), torch.randn(3, 2, 60, 70).double().mT)
+    torch.testing.assert_close(J.gram(), J.dense().gram(), rtol=1e-11, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE - 1, PIECE, 2 * PIECE + 3])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_squares_are_summed_in_float64_by_pieces(count: int, size: float) -> None:
+    values = torch.randn(count, generator=torch.Generator().manual_seed(0)) * size
+    assert sum_of_squares(values) == pytest.approx(float(values.double().square().sum()), rel=1e-12)
+    assert sum_of_squares(values.expand(3, -1).T) == pytest.approx(3 * sum_of_squares(values), rel=1e-12)
+
+
+def test_the_largest_entry_is_found_in_any_order_of_memory() -> None:
+    values = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(0))
+    values[1, 2, 3] = -7.0
+    for each in (values, values.permute(2, 0, 1), values[:, 1:, ::3], values[1:2].expand(6, 4, 5), values[1, 2, 3]):
+        assert largest_entry(each) == 7.0

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Products
 from hessdiag.network.preserve import preserve_state
 from tests.curvature.problems import problem_of
@@ -20,16 +19,13 @@ from tests.networks import BUILDERS, RECURRENT, Net, build
 def test_all_modes_agree(network: str, matrix: str) -> None:
     problem = problem_of(*build(network, batch=2), "random-quadratic")
     with preserve_state(problem.model, seed=0):
-        _modes_agree(problem, matrix, fastest=network not in RECURRENT)  # their double backward has no batching rule
-
-
-def _modes_agree(problem: Problem, matrix: str, *, fastest: bool) -> None:
-    products = Products(problem, matrix)
-    at = products._values(problem.blocks)
-    r = {name: torch.randn_like(value) for name, value in at.items()}
-    found = [PRODUCTS[matrix][mode](products.network, problem.loss, at, r, problem.batch) for mode in AD_MODES]
-    for name in at:
-        torch.testing.assert_close(found[1][name], found[0][name], rtol=1e-10, atol=1e-11)
+        products = Products(problem, matrix)
+        at = products._values(problem.blocks)
+        r = {name: torch.randn_like(value) for name, value in at.items()}
+        found = [PRODUCTS[matrix][mode](products.network, problem.loss, at, r, problem.batch) for mode in AD_MODES]
+        for name in at:
+            torch.testing.assert_close(found[1][name], found[0][name], rtol=1e-10, atol=1e-11)
+    fastest = network not in RECURRENT  # whose double backward has no batching rule
     assert (products.mode == AD_MODES[0]) == fastest
 
 

@@ -9,19 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessdiag
+from tests import layouts
 from tests.kinds import ALONE
-from tests.layouts import (
-    MIXING,
-    WITHOUT_RULES,
-    faint_branch,
-    of,
-    own_forward,
-    padded,
-    physics,
-    ragged,
-    sum_over_first,
-    two,
-)
+from tests.layouts import MIXING, WITHOUT_RULES, of, two
 from tests.networks import Net
 from tests.unchanged import unchanged
 
@@ -55,9 +45,7 @@ NOT_APART = pytest.raises(hessdiag.HessdiagError, match="the model runs over the
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(name: str, monkeypatch) -> None:
     for examples_at_once in (1, 2, 3):
         in_chunks(monkeypatch, examples_at_once)
         with NOT_APART:
@@ -97,7 +85,7 @@ def test_in_chunks_pairs_that_are_alike_are_no_examples_and_a_later_chunk_that_m
 
 def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_nor_hides_any() -> None:
     """The gradient of the default loss is zero there."""
-    model = sum_over_first().double()
+    model = layouts.sum_over_first().double()
     nn.init.zeros_(model.last.weight)
     nn.init.zeros_(model.last.bias)
     with pytest.raises(hessdiag.HessdiagError, match=ALONE):
@@ -114,7 +102,7 @@ def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_n
 
 @pytest.mark.parametrize("scale", [1e-5, 1e-8])
 def test_a_faint_branch_is_measured_right_in_float32(scale: float) -> None:
-    model, x = faint_branch(scale), torch.randn(4, 4)
+    model, x = layouts.faint_branch(scale), torch.randn(4, 4)
     found = singular_values(hessdiag.diagnose(model, x))
     expected = singular_values(hessdiag.diagnose(model.double(), x.double()))
     assert found == pytest.approx(expected, rel=1e-3)
@@ -148,9 +136,9 @@ def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_k
     assert "scale" in singular_values(report)
 
 
-@pytest.mark.parametrize("kind", [padded, physics])
+@pytest.mark.parametrize("kind", [layouts.padded, layouts.physics])
 def test_sketches_take_the_path_that_gradients_take(kind: Callable[[], nn.Module]) -> None:
-    model, inputs = kind().double(), (of(5, 4)(), ~ragged()) if kind is padded else of(2)()
+    model, inputs = kind().double(), (of(5, 4)(), ~layouts.ragged()) if kind is layouts.padded else of(2)()
     exact, sketched = (singular_values(hessdiag.diagnose(model, inputs, method=m)) for m in ("exact", "sketch"))
     assert sketched == pytest.approx(exact, rel=1e-6)  # the range of so few outputs is found whole
 
@@ -255,7 +243,7 @@ def test_a_layer_that_is_misread_on_one_example_is_measured_without_its_rule(odd
 
     x = torch.randn(6, 3, dtype=torch.float64)
     x[:, 0] = torch.arange(6)
-    model, t = own_forward(nn.Linear, forward, 3, 2, bias=False).double(), torch.randn(6, 2, dtype=torch.float64)
+    model, t = layouts.own_forward(nn.Linear, forward, 3, 2, bias=False).double(), torch.randn(6, 2).double()
     report = hessdiag.diagnose(model, x, t, loss="mse", signals=False)
     doubled = x.clone()
     doubled[odd] *= 2
@@ -264,15 +252,11 @@ def test_a_layer_that_is_misread_on_one_example_is_measured_without_its_rule(odd
     assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(expected), rel=1e-9)
 
 
-def behind_zeros(rule: Callable[[Any, Tensor], Tensor], first: nn.Module) -> tuple[nn.Module, Tensor]:
-    """A layer all of which is hidden by an output layer of zeros, and three examples."""
-    return Net(rule, first=first, last=zero(3, 2)).double(), torch.randn(3, 3, dtype=torch.float64)
-
-
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
 def test_mixing_behind_zeros_is_refused(matrix: str) -> None:
-    """The first layer reads a sum over examples."""
-    model, x = behind_zeros(lambda m, x: m.last(x + m.first(x.cumsum(0))), zero(3, 3, bias=False))
+    """The first layer reads a sum over examples, and the last one is zero."""
+    layers = {"first": zero(3, 3, bias=False), "last": zero(3, 2)}
+    model, x = Net(lambda m, x: m.last(x + m.first(x.cumsum(0))), **layers).double(), torch.randn(3, 3).double()
     with unchanged(model, x), pytest.raises(hessdiag.HessdiagError, match=ALONE):
         hessdiag.diagnose(model, x, matrix=matrix)
 
@@ -306,9 +290,7 @@ def test_rounding_that_a_chaotic_network_enlarges_is_no_mixing() -> None:
     x = torch.randn(64, 20, 8)
     with unchanged(model, x):
         hessdiag.diagnose(model, x, torch.arange(64) % 5, loss="cross-entropy", quick=True)
-    read = Net(
-        lambda m, x: m.last(m.cell(m.table(x))[0][:, -1]), table=nn.Embedding(9, 8), **dict(model.named_children())
-    )
+    read = Net(lambda m, x: last(m, m.table(x)), table=nn.Embedding(9, 8), **dict(model.named_children()))
     nn.init.normal_(read.cell.weight_hh_l0, std=3.0)
     with pytest.raises(hessdiag.HessdiagError, match="the model is chaotic"):  # gradients of tokens would have to agree
         hessdiag.diagnose(read, torch.arange(64 * 60).view(64, 60) % 9, torch.arange(64) % 5, quick=True)

@@ -27,9 +27,8 @@ def clip() -> nn.Module:
 
 
 def diagonal() -> nn.Module:
-    return Net(
-        lambda m, x: x * m.weight + m.bias, weight=nn.Parameter(torch.randn(4)), bias=nn.Parameter(torch.ones(4))
-    )
+    held = {"weight": nn.Parameter(torch.randn(4)), "bias": nn.Parameter(torch.ones(4))}
+    return Net(lambda m, x: x * m.weight + m.bias, **held)
 
 
 def centres() -> nn.Module:
@@ -74,10 +73,9 @@ def test_what_has_no_second_derivative_or_another_default_device_is_refused_and_
     assert "0.weight" not in [block.name for block in report.blocks]
     assert "a hook of its own changes its gradient" in dict(report.skipped)["0.weight"]
     model, x = nn.Linear(4, 3), torch.randn(3, 4)
+    told = r"default device is meta: measure inside `with torch\.device\('cpu'\):`"
     with torch.device("meta"):
-        with pytest.raises(
-            HessdiagError, match=r"default device is meta: measure inside `with torch\.device\('cpu'\):`"
-        ):
+        with pytest.raises(HessdiagError, match=told):
             hessdiag.diagnose(model, x)
         with torch.device("cpu"):
             assert hessdiag.diagnose(model, x).blocks

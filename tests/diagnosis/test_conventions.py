@@ -18,11 +18,12 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.data.seeds import Noise
-from tests.oracles import dense_rows, equals_dense
+from tests.oracles import dense_rows, equals_dense, frobenius_sq
 from tests.unchanged import unchanged
 
 B = 3
 Unit = tuple[Tensor, Callable[[Tensor], Tensor]]
+Units = Callable[[nn.Module, slice], Unit]
 CASES: dict[str, Callable[[], "Case"]] = {}
 PARTS = ("example", "batch")
 
@@ -54,12 +55,22 @@ def randn(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 
 
+def units(call: Callable[[nn.Module, slice], Any], loss: Callable[..., Tensor]) -> Units:
+    """Units of the outputs of a call, a tensor or several (B, n), and a loss of these and the slice of the examples."""
+
+    def of(m: nn.Module, part: slice) -> Unit:
+        found = call(m, part)
+        if isinstance(found, Tensor):
+            return found.flatten(), lambda z: loss(z.view(found.shape), part)
+        sizes = [each.shape[1] for each in found]
+        return torch.cat(found, 1).flatten(), lambda z: loss(z.view(-1, sum(sizes)).split(sizes, 1), part)
+
+    return of
+
+
 def language_model(returns: Callable[..., Any]) -> nn.Module:
-    return network(
-        lambda m, tokens, labels=None: returns(m.head(m.wte(tokens).cumsum(1).tanh()), labels),
-        wte=nn.Embedding(5, 3),
-        head=nn.Linear(3, 5),
-    )
+    forward = lambda m, tokens, labels=None: returns(m.head(m.wte(tokens).cumsum(1).tanh()), labels)  # noqa: E731
+    return network(forward, wte=nn.Embedding(5, 3), head=nn.Linear(3, 5))
 
 
 def shifted(z: Tensor, labels: Tensor) -> Tensor:
@@ -73,11 +84,8 @@ def logits_and_loss() -> dict[str, Any]:
     labels[0, 1] = -100
     loss = lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten())  # noqa: E731
     model = language_model(lambda z, t: (z, loss(z, t) if t is not None else None))
-
-    def units(m: nn.Module, part: slice) -> Unit:
-        return m(tokens[part])[0].flatten(), lambda z: loss(z.view(-1, 4, 5), labels[part])
-
-    return {"model": model, "inputs": tokens, "targets": labels, "options": {"loss": "model"}, "units": units}
+    of = units(lambda m, part: m(tokens[part])[0], lambda z, part: loss(z, labels[part]))
+    return {"model": model, "inputs": tokens, "targets": labels, "options": {"loss": "model"}, "units": of}
 
 
 @case
@@ -85,8 +93,8 @@ def loss_of_the_next_token() -> dict[str, Any]:
     """As in transformers, found without being asked for."""
     tokens = torch.randint(5, (B, 4))
     model = language_model(lambda z, t: {"loss": None if t is None else shifted(z, t), "logits": z})
-    units = lambda m, part: (m(tokens[part])["logits"].flatten(), lambda z: shifted(z.view(-1, 4, 5), tokens[part]))  # noqa: E731
-    return {"model": model, "inputs": {"tokens": tokens, "labels": tokens}, "units": units}
+    of = units(lambda m, part: m(tokens[part])["logits"], lambda z, part: shifted(z, tokens[part]))
+    return {"model": model, "inputs": {"tokens": tokens, "labels": tokens}, "units": of}
 
 
 def flattened(name: str, made: Callable[[], nn.Module], *, flat: bool, **told: Any) -> None:
@@ -94,15 +102,11 @@ def flattened(name: str, made: Callable[[], nn.Module], *, flat: bool, **told: A
 
     def build() -> dict[str, Any]:
         tokens, labels = torch.randint(5, (2, B, 4))
-
-        def units(m: nn.Module, part: slice) -> Unit:
-            loss = lambda z: F.cross_entropy(z.view(-1, 5), labels[part].flatten())  # noqa: E731
-            return m.head(m.wte(tokens[part]).cumsum(1).tanh()).flatten(), loss
-
+        loss = lambda z, part: F.cross_entropy(z.view(-1, 5), labels[part].flatten())  # noqa: E731
+        of = units(lambda m, part: m.head(m.wte(tokens[part]).cumsum(1).tanh()), loss)
         turned = told.get("batch_dim") == 1
         x, t = (tokens.T, labels.T) if turned else (tokens, labels)
-        targets = t.flatten() if flat else t
-        return {"model": made(), "inputs": x, "targets": targets, "options": told, "units": units}
+        return {"model": made(), "inputs": x, "targets": t.flatten() if flat else t, "options": told, "units": of}
 
     build.__name__ = name
     case(build)
@@ -136,8 +140,8 @@ flattened("targets_alone", lambda: language_model(lambda z, t: z), flat=True, cl
 def loss_alone() -> dict[str, Any]:
     x, t = randn(B, 3), randn(B, 2)
     model = network(lambda m, x, t: F.huber_loss(m.a(x).tanh(), t), a=nn.Linear(3, 2))
-    units = lambda m, part: (m(x[part], t[part]).view(1), lambda z: z[0])  # noqa: E731
-    return {"model": model, "inputs": (x, t), "options": {"loss": "model"}, "units": units, "matrices": ("hessian",)}
+    of = units(lambda m, part: m(x[part], t[part]), lambda z, part: z)
+    return {"model": model, "inputs": (x, t), "options": {"loss": "model"}, "units": of, "matrices": ("hessian",)}
 
 
 def evidence(out: Any, x: Tensor) -> Tensor:
@@ -156,12 +160,8 @@ def several_outputs() -> dict[str, Any]:
         return m.decode(mu + 0.1 * logvar.exp()), mu, logvar
 
     model = network(forward, encode=nn.Linear(4, 4), decode=nn.Linear(2, 4))
-
-    def units(m: nn.Module, part: slice) -> Unit:
-        y = torch.cat(m(x[part]), 1)
-        return y.flatten(), lambda z: evidence(z.view(y.shape).split([4, 2, 2], 1), x[part])
-
-    return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": units}
+    of = units(lambda m, part: m(x[part]), lambda z, part: evidence(z, x[part]))
+    return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": of}
 
 
 @case
@@ -178,12 +178,12 @@ def a_number_of_the_batch_among_the_outputs() -> dict[str, Any]:
 
     model = network(forward, a=nn.Linear(3, 3), b=nn.Linear(3, 2))
 
-    def units(m: nn.Module, part: slice) -> Unit:
+    def of(m: nn.Module, part: slice) -> Unit:
         out, size = m(x[part]), len(x[part])
         y = torch.cat([out["balance"].view(1), out["scores"].flatten()])
         return y, lambda z: loss({"balance": z[0], "scores": z[1:].view(size, 2)}, t[part])
 
-    return {"model": model, "inputs": x, "targets": t, "options": {"loss": loss}, "units": units}
+    return {"model": model, "inputs": x, "targets": t, "options": {"loss": loss}, "units": of}
 
 
 def contrastive(out: Any, t: Tensor | None) -> Tensor:
@@ -196,12 +196,8 @@ def contrastive(out: Any, t: Tensor | None) -> Tensor:
 def a_loss_that_compares_examples() -> dict[str, Any]:
     x, y = randn(B, 3), randn(B, 2)
     model = network(lambda m, x, y: (m.image(x), m.text(y)), image=nn.Linear(3, 2), text=nn.Linear(2, 2))
-
-    def units(m: nn.Module, part: slice) -> Unit:
-        out = torch.cat(m(x, y), 1)
-        return out.flatten(), lambda z: contrastive(z.view(out.shape).split([2, 2], 1), None)
-
-    return {"model": model, "inputs": (x, y), "options": {"loss": contrastive}, "units": units, "views": ("batch",)}
+    of = units(lambda m, part: m(x, y), lambda z, part: contrastive(z, None))
+    return {"model": model, "inputs": (x, y), "options": {"loss": contrastive}, "units": of, "views": ("batch",)}
 
 
 def similarities(m: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,12 +215,9 @@ def similarities_of_all_examples() -> dict[str, Any]:
     x, y, t = randn(B, 3), randn(B, 2), torch.arange(B)
     model = network(similarities, image=nn.Linear(3, 2), text=nn.Linear(2, 2))
     model.scale = nn.Parameter(torch.tensor(1.5))
-
-    def units(m: nn.Module, part: slice) -> Unit:
-        return torch.cat(m(x, y), 1).flatten(), lambda z: of_similarities(z.view(B, 2 * B).split([B, B], 1), t)
-
+    of = units(lambda m, part: m(x, y), lambda z, part: of_similarities(z, t))
     options = {"loss": of_similarities}
-    return {"model": model, "inputs": (x, y), "targets": t, "options": options, "units": units, "views": ("batch",)}
+    return {"model": model, "inputs": (x, y), "targets": t, "options": options, "units": of, "views": ("batch",)}
 
 
 @case
@@ -233,8 +226,8 @@ def one_table_of_similarities() -> dict[str, Any]:
     found = vars(similarities_of_all_examples())
     model = network(lambda m, x, y: similarities(m, x, y)[0], **dict(found["model"].named_children()))
     model.scale = found["model"].scale
-    units = lambda m, part: (m(*found["inputs"]).flatten(), lambda z: F.cross_entropy(z.view(B, B), torch.arange(B)))  # noqa: E731
-    return found | {"model": model, "units": units, "options": {}}
+    of = units(lambda m, part: m(*found["inputs"]), lambda z, part: F.cross_entropy(z, torch.arange(B)))
+    return found | {"model": model, "units": of, "options": {}}
 
 
 @case
@@ -248,37 +241,29 @@ def log_probabilities() -> dict[str, Any]:
     """As in PyTorch's MNIST example."""
     x, t = randn(B, 4), torch.tensor([0, 2, 1])
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.LogSoftmax(1))
-    units = lambda m, part: (m[:3](x[part]).flatten(), lambda z: F.cross_entropy(z.view(-1, 3), t[part]))  # noqa: E731
-    return {"model": model, "inputs": x, "targets": t, "options": {"loss": F.nll_loss}, "units": units}
+    of = units(lambda m, part: m[:3](x[part]), lambda z, part: F.cross_entropy(z, t[part]))
+    return {"model": model, "inputs": x, "targets": t, "options": {"loss": F.nll_loss}, "units": of}
 
 
 @case
 def sequences_first() -> dict[str, Any]:
     x, t = randn(4, B, 3), torch.randint(2, (4, B))
     model = network(lambda m, x: m.out(m.rnn(x)[0]), rnn=nn.RNN(3, 3), out=nn.Linear(3, 2))
-
-    def units(m: nn.Module, part: slice) -> Unit:
-        y = m(x[:, part])
-        return y.flatten(), lambda z: F.cross_entropy(z.view(-1, 2), t[:, part].flatten())
-
+    loss = lambda z, part: F.cross_entropy(z.view(-1, 2), t[:, part].flatten())  # noqa: E731
     options = {"batch_dim": 1, "loss": "cross-entropy"}
-    return {"model": model, "inputs": x, "targets": t, "options": options, "units": units}
+    of = units(lambda m, part: m(x[:, part]), loss)
+    return {"model": model, "inputs": x, "targets": t, "options": options, "units": of}
 
 
 @case
 def hidden_states() -> dict[str, Any]:
     """Nested inputs, of which the examples stand at the second dimension in some, and one that all share."""
     x, h, c, t, scale = randn(B, 4, 3), randn(1, B, 3), randn(1, B, 3), randn(B, 2), randn(2)
-    model = network(
-        lambda m, x, h, s: s * m.out(m.rnn(x, h)[0][:, -1]), rnn=nn.LSTM(3, 3, batch_first=True), out=nn.Linear(3, 2)
-    )
-
-    def units(m: nn.Module, part: slice) -> Unit:
-        y = m(x[part], (h[:, part], c[:, part]), scale)
-        return y.flatten(), lambda z: F.mse_loss(z.view(y.shape), t[part])
-
+    layers = {"rnn": nn.LSTM(3, 3, batch_first=True), "out": nn.Linear(3, 2)}
+    model = network(lambda m, x, h, s: s * m.out(m.rnn(x, h)[0][:, -1]), **layers)
+    of = units(lambda m, i: m(x[i], (h[:, i], c[:, i]), scale), lambda z, i: F.mse_loss(z, t[i]))
     options = {"batch_dim": (0, (1, 1), None), "loss": "mse"}
-    return {"model": model, "inputs": (x, (h, c), scale), "targets": t, "options": options, "units": units}
+    return {"model": model, "inputs": (x, (h, c), scale), "targets": t, "options": options, "units": of}
 
 
 @case
@@ -292,18 +277,18 @@ def a_graph() -> dict[str, Any]:
         return m.b(h.index_add(0, edges[0], h[edges[1]]))
 
     model = network(forward, a=nn.Linear(3, 3), norm=nn.BatchNorm1d(3), b=nn.Linear(3, 2))
-    units = lambda m, part: (m(x, edges).flatten(), lambda z: F.cross_entropy(z.view(7, 2), t))  # noqa: E731
+    of = units(lambda m, part: m(x, edges), lambda z, part: F.cross_entropy(z, t))
     options = {"examples": "one", "loss": "cross-entropy"}
-    return {"model": model, "inputs": (x, edges), "targets": t, "options": options, "units": units, "one": True}
+    return {"model": model, "inputs": (x, edges), "targets": t, "options": options, "units": of, "one": True}
 
 
 @case
 def a_collated_dict() -> dict[str, Any]:
     x, t = randn(B, 3), torch.tensor([0, 1, 1])
     model = network(lambda m, pixels: {"logits": m.b(m.a(pixels).tanh())}, a=nn.Linear(3, 3), b=nn.Linear(3, 2))
-    units = lambda m, part: (m(x[part])["logits"].flatten(), lambda z: F.cross_entropy(z.view(-1, 2), t[part]))  # noqa: E731
+    of = units(lambda m, part: m(x[part])["logits"], lambda z, part: F.cross_entropy(z, t[part]))
     inputs = [{"pixels": x, "label": t, "path": ["a", "b", "c"]}]
-    return {"model": model, "inputs": inputs, "options": {"loss": nn.CrossEntropyLoss()}, "units": units}
+    return {"model": model, "inputs": inputs, "options": {"loss": nn.CrossEntropyLoss()}, "units": of}
 
 
 @case
@@ -311,8 +296,8 @@ def an_autoencoder_and_its_loss() -> dict[str, Any]:
     """Its loss is measured although nothing is asked for and there are no labels."""
     x = randn(B, 4)
     model = network(lambda m, x: (y := m.b(m.a(x).tanh()), F.mse_loss(y, x)), a=nn.Linear(4, 2), b=nn.Linear(2, 4))
-    units = lambda m, part: (m(x[part])[0].flatten(), lambda z: F.mse_loss(z.view(-1, 4), x[part]))  # noqa: E731
-    return {"model": model, "inputs": x, "options": {}, "units": units}
+    of = units(lambda m, part: m(x[part])[0], lambda z, part: F.mse_loss(z, x[part]))
+    return {"model": model, "inputs": x, "options": {}, "units": of}
 
 
 DRAWN: list[Tensor] = []
@@ -329,14 +314,14 @@ def noise_inside() -> dict[str, Any]:
         DRAWN.append(torch.randn_like(mu))
         return m.decode(mu + DRAWN[-1] * (0.5 * logvar).exp()), mu, logvar
 
-    def units(m: nn.Module, part: slice) -> Unit:
+    def again(m: nn.Module, part: slice) -> tuple[Tensor, Tensor, Tensor]:
         noise = [each for each in DRAWN if len(each) == B][-1]
         mu, logvar = m.encode(x[part]).chunk(2, 1)
-        y = torch.cat([m.decode(mu + noise[part] * (0.5 * logvar).exp()), mu, logvar], 1)
-        return y.flatten(), lambda z: evidence(z.view(y.shape).split([4, 2, 2], 1), x[part])
+        return m.decode(mu + noise[part] * (0.5 * logvar).exp()), mu, logvar
 
     model = network(forward, encode=nn.Linear(4, 4), decode=nn.Linear(2, 4))
-    return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": units}
+    of = units(again, lambda z, part: evidence(z, x[part]))
+    return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": of}
 
 
 @pytest.mark.parametrize("hard", [False, True])
@@ -366,8 +351,8 @@ def squares(given: Case, matrix: str, per: str) -> Tensor:
             (g,) = torch.autograd.grad(loss(z), z, create_graph=True)
             J, (S,) = dense_rows(y, at), dense_rows(g, [z])
             blocks = [[i.T @ S @ j for j in J] for i in J]
-        found.append(torch.stack([torch.stack([b.square().sum() for b in row]) for row in blocks]))
-    return torch.stack(found).mean(0).detach()
+        found.append(frobenius_sq(blocks))
+    return torch.stack(found).mean(0)
 
 
 def asked() -> Iterator[tuple[str, str, str]]:
@@ -379,10 +364,9 @@ def asked() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("name", "matrix", "per"), list(asked()))
 def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) -> None:
     given = CASES[name]()
+    options = {"matrix": matrix, "per": per, "method": "exact"} | given.options
     with unchanged(given.model):
-        report = hessdiag.diagnose(
-            given.model, given.inputs, given.targets, matrix=matrix, per=per, method="exact", **given.options
-        )
+        report = hessdiag.diagnose(given.model, given.inputs, given.targets, **options)
     names = [n for n, _ in given.model.named_parameters()]
     assert report.per == per
     equals_dense(report, names, squares(given, matrix, per))

@@ -12,9 +12,8 @@ import hessdiag
 from tests.embeddings import EMBEDDINGS, EXAMPLES, GAUSS_NEWTON_ONLY, Made
 
 SIZES = {"vocab_size": 7, "bos_token_id": 0, "eos_token_id": 0}
-GPT2 = {
-    "n_positions": 5, "n_embd": 6, "n_layer": 1, "n_head": 2, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
-}  # fmt: skip
+GPT2 = {"n_positions": 5, "n_embd": 6, "n_layer": 1, "n_head": 2}
+GPT2 |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0)
 BERT = {
     "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
     "max_position_embeddings": 5, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
@@ -28,18 +27,13 @@ def words() -> dict[str, Any]:
     return {"input_ids": torch.randint(7, (EXAMPLES, 4))}
 
 
+PLAINLY = ("words", "positions", "positions in one row")
 RULED: dict[str, Made] = {
-    **{name: made for name, made in EMBEDDINGS.items() if name in ("words", "positions", "positions in one row")},
-    **{name: made for name, made in EMBEDDINGS.items() if "tied" in name or "class" in name},
+    **{name: made for name, made in EMBEDDINGS.items() if name in PLAINLY or "tied" in name or "class" in name},
     **GAUSS_NEWTON_ONLY,
     "bert": (lambda: BertForMaskedLM(BertConfig(**SIZES, **BERT)), words),
-    **{
-        f"gpt2 {how}": (
-            lambda tied=how == "tied": GPT2LMHeadModel(GPT2Config(tie_word_embeddings=tied, **SIZES, **GPT2)),
-            words,
-        )
-        for how in ("tied", "untied")
-    },
+    "gpt2 tied": (lambda: GPT2LMHeadModel(GPT2Config(tie_word_embeddings=True, **SIZES, **GPT2)), words),
+    "gpt2 untied": (lambda: GPT2LMHeadModel(GPT2Config(tie_word_embeddings=False, **SIZES, **GPT2)), words),
 }
 OTHERS: dict[str, Made] = {name: made for name, made in EMBEDDINGS.items() if name not in RULED}
 

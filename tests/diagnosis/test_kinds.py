@@ -61,18 +61,13 @@ def dense(kind: Kind, model: nn.Module, inputs: Any, t: Tensor | None, names: li
     outputs = reader(example(inputs, 0)).numel()
     R = quadratic_matrix(outputs)
     loss = (lambda y, _: (y.flatten() @ R) @ y.flatten()) if t is None else cross_entropy
-    maps = [
-        frobenius_sq(DENSE[matrix](reader, example(inputs, b), None if t is None else t[b : b + 1], loss, names))
-        for b in range(size)
-    ]
-    return torch.stack(maps).mean(dim=0)
+    own = zip((example(inputs, b) for b in range(size)), [None] * size if t is None else t.split(1), strict=True)
+    return torch.stack([frobenius_sq(DENSE[matrix](reader, *each, loss, names)) for each in own]).mean(dim=0)
 
 
 @pytest.mark.parametrize("matrix", DENSE)
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in BUILDERS])  # those: test_exact.py
-def test_every_kind_is_measured_right_and_left_as_it_was(
-    name: str, matrix: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_is_measured_right_and_left_as_it_was(name: str, matrix: str, monkeypatch) -> None:
     kind = KINDS[name]
     model, inputs, t = made(kind)
     loss = "random-quadratic" if t is None else "cross-entropy"

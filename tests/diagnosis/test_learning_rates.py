@@ -16,19 +16,8 @@ import hessdiag
 from hessdiag import HessdiagError, learning_rates
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, Reading, resolve_loss
-from hessdiag.diagnosis.learning_rates import (
-    FACTORS,
-    MIN_BATCHES,
-    SHARE,
-    AdamDirection,
-    Along,
-    Values,
-    Walk,
-    are_fresh,
-    best_constant_rate,
-    pairs_of,
-    walked_rates,
-)
+from hessdiag.diagnosis import learning_rates as module
+from hessdiag.diagnosis.learning_rates import FACTORS, AdamDirection, Along, Values, Walk, walked_rates
 from tests.networks import Net
 from tests.oracles import ggn_blocks
 from tests.unchanged import unchanged
@@ -43,22 +32,22 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def drawn(batches: list[Batch], batch_size: int, count: int) -> list[tuple[list[int], list[int]]]:
-    return [(numbers(a), numbers(b)) for a, b in islice(pairs_of(batches, batch_size, seed=0), count)]
+    return [(numbers(a), numbers(b)) for a, b in islice(module.pairs_of(batches, batch_size, seed=0), count)]
 
 
 def test_which_examples_are_drawn() -> None:
-    assert are_fresh([numbered(20)], 2)
+    assert module.are_fresh([numbered(20)], 2)
     pairs = [first + second for first, second in drawn([numbered(23)], 2, 10)]
     assert all(len(pair) == len(set(pair)) == 4 for pair in pairs)
     for turn in (pairs[:5], pairs[5:]):
         assert len({number for pair in turn for number in pair}) == 20
     assert pairs[:5] != pairs[5:]
-    batches = [numbered(2, 10 * i) for i in range(MIN_BATCHES + 1)]
-    assert are_fresh(batches, 128)
+    batches = [numbered(2, 10 * i) for i in range(module.MIN_BATCHES + 1)]
+    assert module.are_fresh(batches, 128)
     firsts = [(a[0], b[0]) for a, b in drawn(batches, 128, 6)]
     assert firsts == [(0, 10), (20, 30), (40, 50), (60, 70), (80, 0), (10, 20)]
-    for batches, size in (([numbered(15)], 15), ([numbered(2, 2 * i) for i in range(MIN_BATCHES - 1)], 14)):
-        assert not are_fresh(batches, 2)
+    for batches, size in (([numbered(15)], 15), ([numbered(2, 2 * i) for i in range(module.MIN_BATCHES - 1)], 14)):
+        assert not module.are_fresh(batches, 2)
         assert drawn(batches, 2, 2) == [(list(range(size)),) * 2] * 2
 
 
@@ -129,7 +118,7 @@ def test_every_step_by_hand(kind: str) -> None:
             expected = along_by_hand(twin, at, direction, measured)
             assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
         if found[1].rate > 0:
-            at = {name: value - SHARE * found[1].rate * u[name] for name, value in at.items()}
+            at = {name: value - module.SHARE * found[1].rate * u[name] for name, value in at.items()}
 
 
 def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_and_curvature() -> None:
@@ -155,20 +144,19 @@ def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_a
 def test_one_step_led_astray_does_not_outweigh_the_others_and_the_error_bar_holds() -> None:
     steps = [Along(2.0, 1.0)] * 11
     astray = Along(-50.0, 1e5)
-    assert best_constant_rate([*steps, astray])[0] == pytest.approx((22 - 50e-4) / 21)
-    assert best_constant_rate([*steps, Along(2.0, 9.0)])[0] == pytest.approx(24 / 20)
+    assert module.best_constant_rate([*steps, astray])[0] == pytest.approx((22 - 50e-4) / 21)
+    assert module.best_constant_rate([*steps, Along(2.0, 9.0)])[0] == pytest.approx(24 / 20)
     assert math.isnan(Along(1.0, 0.0).rate)
-    assert all(map(math.isnan, best_constant_rate([Along(1.0, 0.0)])))
-    assert all(map(math.isnan, best_constant_rate([Along(1.0, -2.0), Along(1.0, 1.0)])))
+    assert all(map(math.isnan, module.best_constant_rate([Along(1.0, 0.0)])))
+    assert all(map(math.isnan, module.best_constant_rate([Along(1.0, -2.0), Along(1.0, 1.0)])))
     # Of 400 draws of 12 steps, 95 % intervals hold the truth about as often as they should with 12 steps.
     generator = torch.Generator().manual_seed(0)
     held = 0
     for _ in range(400):
         curvatures = torch.rand(12, generator=generator, dtype=torch.float64) + 0.5
         slopes = 0.3 * curvatures + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64)
-        rate, stderr = best_constant_rate(
-            [Along(s, c) for s, c in zip(slopes.tolist(), curvatures.tolist(), strict=True)]
-        )
+        both = torch.stack([slopes, curvatures], 1).tolist()
+        rate, stderr = module.best_constant_rate([Along(*each) for each in both])
         held += abs(rate - 0.3) <= 1.96 * stderr
     assert 0.88 <= held / 400 <= 0.98
 
@@ -266,9 +254,8 @@ def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_dra
     assert rates == listed
     assert (rates.batch_size, rates.fresh) == (10, True)
     names = ["sgd", "momentum", "adam"]
-    first, again, other = (
-        learning_rates(small(), *data(), steps=2, batch_size=8, seed=seed, optimizers=names) for seed in (0, 0, 1)
-    )
+    how = {"steps": 2, "batch_size": 8, "optimizers": names}
+    first, again, other = (learning_rates(small(), *data(), seed=seed, **how) for seed in (0, 0, 1))
     assert first == again
     assert first["sgd"] != other["sgd"]
     assert hessdiag.LearningRates.from_json(first.to_json()) == first

@@ -38,11 +38,6 @@ def batch_hard(y: Tensor, t: Tensor) -> Tensor:
     return F.softplus(torch.where(same, d, -1e9).amax(1) - torch.where(same, 1e9, d).amin(1).clamp(max=99)).mean()
 
 
-def hardest(y: Tensor, t: Tensor) -> Tensor:
-    """The mean over the quarter with the largest losses, at least one."""
-    return F.cross_entropy(y, t, reduction="none").topk(max(1, len(y) // 4)).values.mean()
-
-
 def dice(y: Tensor, t: Tensor) -> Tensor:
     p, one = y.softmax(1), F.one_hot(t, C)
     return 1 - 2 * (p * one).sum() / (p.square().sum() + one.sum())
@@ -71,10 +66,6 @@ class Proxies(nn.Module):
     def forward(self, y: Tensor, t: Tensor) -> Tensor:
         self.calls += 1
         return F.cross_entropy(4 * F.normalize(y, dim=1) @ F.normalize(self.centres, dim=1).T, t)
-
-
-def gaussian(y: Tensor, t: Tensor) -> Tensor:
-    return F.gaussian_nll_loss(y[:, :1], t[:, :1], y[:, 1:2].exp())
 
 
 def branching(y: Tensor, t: Tensor | None) -> Tensor:
@@ -128,7 +119,7 @@ LOSSES: dict[str, Given] = {
     "smooth l1": (nn.SmoothL1Loss(), "values"),
     "log cosh": (lambda y, t: (y - t).cosh().log().mean(), "values"),
     "poisson": (nn.PoissonNLLLoss(), "bits"),
-    "gaussian": (gaussian, "values"),
+    "gaussian": (lambda y, t: F.gaussian_nll_loss(y[:, :1], t[:, :1], y[:, 1:2].exp()), "values"),
     "root of the mean square": (lambda y, t: F.mse_loss(y, t).sqrt(), "values"),
     "scaled by itself": (lambda y, t: (v := F.mse_loss(y, t)) / v.detach(), "values"),
     "without targets": (lambda y, t: (y.exp() - y).mean(), "none"),
@@ -137,7 +128,8 @@ LOSSES: dict[str, Given] = {
     "kl": (lambda y, t: F.kl_div(y.log_softmax(1), t, reduction="batchmean"), "probabilities"),
     "contrastive": (contrast, "labels"),
     "batch hard": (batch_hard, "labels"),
-    "hardest examples": (hardest, "labels"),
+    # The mean over the quarter with the largest losses, at least one.
+    "hardest": (lambda y, t: F.cross_entropy(y, t, reduction="none").topk(max(1, len(y) // 4)).values.mean(), "labels"),
     "dice": (dice, "labels"),
     "correlation": (correlation, "values"),
     "spread": (lambda y, t: F.mse_loss(y, t) + (y.std(0, correction=0) - 1).square().sum(), "values"),
@@ -217,10 +209,6 @@ def test_learning_rates_are_those_of_the_loss(name: str) -> None:
     assert rates["sgd"].steps[0] == pytest.approx(want, rel=1e-8, nan_ok=True)
 
 
-def noisy(y: Tensor, t: Tensor) -> Tensor:
-    return F.cross_entropy(y + torch.randn_like(y), t)
-
-
 class Detached(nn.Linear):
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
@@ -232,6 +220,7 @@ def test_what_is_no_function_of_the_outputs_is_refused() -> None:
     t, held, detached = TARGETS["labels"], list(model.parameters()), Detached(2, C).double()
     state = torch.get_rng_state()
     weighs: Callable[..., Tensor] = lambda y, t: y.square().mean() + held[0].sum()  # noqa: E731
+    noisy: Callable[..., Tensor] = lambda y, t: F.cross_entropy(y + torch.randn_like(y), t)  # noqa: E731
     losses = {"draws random numbers": noisy, r"weights of the model \('0.weight'\)": weighs}
     for message, loss in losses.items():
         for measure in (hessdiag.diagnose, hessdiag.learning_rates):

@@ -33,9 +33,9 @@ def assert_alike(streamed: hessdiag.Report, whole: hessdiag.Report, *, rtol: flo
 
 
 # Every form of a Jacobian, and what has none.
-@pytest.mark.parametrize(
-    "network", ["mlp", "conv groups", "rows merged", "tied", "multiplier", "unused", "lstm", "attention", "groupnorm"]
-)
+@pytest.mark.parametrize("network", [
+    "mlp", "conv groups", "rows merged", "tied", "multiplier", "unused", "lstm", "attention", "groupnorm",
+])  # fmt: skip
 def test_ragged_batches_weigh_by_their_examples(network: str) -> None:
     model, x = build(network, batch=sum(RAGGED))
     for per, batches in (("example", len(RAGGED)), ("batch", 1)):
@@ -132,9 +132,7 @@ def rare(as_layer: bool) -> nn.Module:
 def test_a_path_that_one_example_takes_is_found(options: dict[str, object]) -> None:
     x, t = torch.randn(80, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64), torch.arange(80) % 3
     x[44, 0] = 6.0  # the unusual one
-    found, expected = (
-        hessdiag.diagnose(rare(as_layer), x, t, loss="cross-entropy", **options) for as_layer in (True, False)
-    )
+    found, expected = (hessdiag.diagnose(rare(how), x, t, loss="cross-entropy", **options) for how in (True, False))
     for key in ("avg_sq_singular_value", "nu"):
         one, other = ({block.name: getattr(block, key) for block in report.blocks} for report in (found, expected))
         assert one == pytest.approx(other, rel=1e-9)

@@ -17,26 +17,14 @@ from tests.unchanged import unchanged
 EXAMPLES = 4
 
 
-def rows() -> nn.Module:
-    layers = [nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None), nn.Tanh(), nn.Linear(4, 3)]
-    return nn.Sequential(*layers, nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 3))
-
-
-def images() -> nn.Module:
-    layers = [nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.ReLU(), nn.Conv2d(2, 2, 2, stride=2)]
-    return nn.Sequential(*layers, nn.SyncBatchNorm(2, affine=False), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3))
-
-
-def volumes() -> nn.Module:
-    layers = [nn.Conv3d(1, 2, 2), nn.BatchNorm3d(2, momentum=0.5), nn.Sigmoid(), nn.Flatten(), nn.Dropout(0.5)]
-    return nn.Sequential(*layers, nn.Linear(8, 3))
-
-
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    "1d": (rows, (3,)),
-    "2d": (images, (1, 5, 5)),
-    "3d": (volumes, (1, 2, 3, 3)),
-}
+    "1d": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None), nn.Tanh(), nn.Linear(4, 3),
+        nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 3)), (3,)),
+    "2d": (lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.BatchNorm2d(2), nn.ReLU(), nn.Conv2d(2, 2, 2, stride=2),
+        nn.SyncBatchNorm(2, affine=False), nn.Tanh(), nn.Flatten(), nn.Linear(8, 3)), (1, 5, 5)),
+    "3d": (lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.BatchNorm3d(2, momentum=0.5), nn.Sigmoid(), nn.Flatten(),
+        nn.Dropout(0.5), nn.Linear(8, 3)), (1, 2, 3, 3)),
+}  # fmt: skip
 
 
 def given(name: str, examples: int = EXAMPLES) -> tuple[nn.Module, Tensor, Tensor]:
@@ -181,20 +169,12 @@ def attends(p: float) -> nn.Module:
 
 
 DROPPING: dict[str, tuple[Callable[[float], nn.Module], tuple[int, ...]]] = {
-    "modules": (
-        lambda p: nn.Sequential(nn.Linear(4, 4), nn.Dropout(p), DropPath() if p else nn.Identity(), nn.Linear(4, 3)),
-        (4,),
-    ),
-    "functions": (
-        lambda p: Net(
-            lambda m, x: F.alpha_dropout(m.b(F.dropout(m.a(x), p, m.training)), p, m.training),
-            a=nn.Linear(4, 4),
-            b=nn.Linear(4, 3),
-        ),
-        (4,),
-    ),
+    "modules": (lambda p: nn.Sequential(nn.Linear(4, 4), nn.Dropout(p), DropPath() if p else nn.Identity(),
+        nn.Linear(4, 3)), (4,)),
+    "functions": (lambda p: Net(lambda m, x: F.alpha_dropout(m.b(F.dropout(m.a(x), p, m.training)), p, m.training),
+        a=nn.Linear(4, 4), b=nn.Linear(4, 3)), (4,)),
     "attention": (attends, (5, 4)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DROPPING)

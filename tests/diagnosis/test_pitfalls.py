@@ -67,9 +67,7 @@ def test_a_no_grad_block_that_forward_mode_ignores(matrix: str) -> None:
 
 
 @two_views
-def test_training_mode_batch_normalisation_that_chunks_would_change(
-    matrix: str, per: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_mode_batch_normalisation_that_chunks_would_change(matrix: str, per: str, monkeypatch) -> None:
     model, x, maps = running(), torch.randn(4, 4, dtype=torch.float64), []
     for examples_at_once in (1, 2, 100):
         monkeypatch.setattr("hessdiag.network.trace.NetworkShape.chunk", lambda *_, n=examples_at_once, **__: n)

@@ -37,9 +37,8 @@ def bypassed() -> nn.Module:
 def mlp() -> tuple[nn.Module, Tensor, Tensor]:
     """Four layers of unequal scale."""
     torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)
-    ).double()  # fmt: skip
+    layers = [nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)]
+    model = nn.Sequential(*layers).double()
     with torch.no_grad():
         model[0].weight.mul_(3)
         model[6].weight.mul_(0.1)
@@ -69,11 +68,8 @@ def test_a_chain_of_two_numbers_gets_weights_of_equal_size() -> None:
 def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
     model, x = residual(w1=0.5, w2=2.0, v=0.7, beta=0.3), torch.full((1, 1), 1.5).double()
     h = 1.5 * (1 + 0.3 * 0.5 * 2.0)
-    expected = {
-        "first.weight": (2 * (0.7 * 0.3 * 2.0 * 1.5) ** 2) ** 2,
-        "second.weight": (2 * (0.7 * 0.3 * 0.5 * 1.5) ** 2) ** 2,
-        "last.weight": (2 * h**2) ** 2,
-    }
+    slopes = {"first": 0.7 * 0.3 * 2.0 * 1.5, "second": 0.7 * 0.3 * 0.5 * 1.5, "last": h}
+    expected = {f"{name}.weight": (2 * slope**2) ** 2 for name, slope in slopes.items()}
     level = math.prod(expected.values()) ** (1 / 3)
     found = hessdiag.prescribe(model, x, torch.zeros_like(x), loss="mse")
     for block in found.blocks:
@@ -113,17 +109,15 @@ def test_networks_of_all_kinds_compute_the_same_and_come_back_unchanged(name: st
     after = hessdiag.diagnose(scaled, x)
     for block in found.blocks:
         assert after[block.name].avg_sq_singular_value == pytest.approx(block.avg_sq_singular_value, rel=1e-9)
-        assert block.avg_sq_singular_value == pytest.approx(
-            block.avg_sq_singular_value_before * block.weight_factor**-4, rel=1e-9
-        )
+        expected = block.avg_sq_singular_value_before * block.weight_factor**-4
+        assert block.avg_sq_singular_value == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    config = transformers.GPT2Config(
-        vocab_size=20, n_positions=6, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0
-    )
+    sizes = {"vocab_size": 20, "n_positions": 6, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    config = transformers.GPT2Config(**sizes, **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0))
     model = transformers.GPT2LMHeadModel(config).eval()
     tokens = torch.randint(20, (3, 6))
     found = hessdiag.prescribe(model, {"input_ids": tokens}, tokens, loss="cross-entropy", class_dim=-1)
@@ -190,10 +184,8 @@ def left_out(model: nn.Module, reason: str, *names: str) -> hessdiag.Prescriptio
 
 
 def test_weights_without_effect_or_curvature_or_read_elsewhere_are_left_out() -> None:
-    normalised = nn.Sequential(
-        nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3)
-    )
-    left_out(normalised, "a normalisation follows: the network does not depend on its scale", "0.weight")
+    normed = nn.Sequential(nn.Linear(6, 8, bias=False), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 8), nn.Linear(8, 3))
+    left_out(normed, "a normalisation follows: the network does not depend on its scale", "0.weight")
     flat = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
     nn.init.zeros_(flat[4].weight)
     found = left_out(flat, "it has no curvature on this batch", "0.weight", "2.weight")
@@ -225,10 +217,8 @@ def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(fo
 
 
 def test_sampled_curvatures_are_balanced_within_their_noise() -> None:
-    model, x = (
-        nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 8)),
-        torch.randn(8, 6),
-    )
+    layers = [nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 40), nn.Tanh(), nn.Linear(40, 8)]
+    model, x = nn.Sequential(*layers), torch.randn(8, 6)
     found = hessdiag.prescribe(model, x, method="sketch", rtol=0.02)
     assert found.spread_before[SIGMA_SQ] > 3
     assert 0 < found.sampling_error < 0.05

@@ -13,12 +13,11 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.initialisation import ADVICE, CALLED, apply_function, called_with, resolve
 from hessdiag.loading.user_code import NamedFunction
 from hessdiag.network.blocks import swap_inputs_and_outputs
+from tests.networks import chain
 
 
 def network() -> nn.Sequential:
-    return nn.Sequential(
-        nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(12, 4), nn.LayerNorm(4), nn.Linear(4, 2, bias=False)
-    )
+    return nn.Sequential(*chain(nn.Conv2d(2, 3, 2), last=(12, 4)), nn.LayerNorm(4), nn.Linear(4, 2, bias=False))
 
 
 def of(function) -> NamedFunction:

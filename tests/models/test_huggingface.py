@@ -42,9 +42,8 @@ def config(tmp_path: Path):
     def write(name: str, **changes) -> str:
         path = tmp_path / f"{name.replace(' ', '_')}.json"
         configuration, architecture, _ = CASES[name]
-        path.write_text(
-            json.dumps(configuration | ({"architectures": [architecture]} if architecture else {}) | changes)
-        )
+        named = {"architectures": [architecture]} if architecture else {}
+        path.write_text(json.dumps(configuration | named | changes))
         return f"hf:{path}"
 
     return write

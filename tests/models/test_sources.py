@@ -98,9 +98,7 @@ def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str
     ("silent", (5,), "cannot read inputs of shape 3×5 "),
     ("silent", (10**9, 10**9, 10**9), "cannot draw 3 inputs"),
 ])  # fmt: skip
-def test_what_a_factory_may_not_return_and_inputs_that_do_not_fit(
-    file: str, name: str, input_size, message: str
-) -> None:
+def test_what_a_factory_may_not_return_and_inputs_that_do_not_fit(file: str, name: str, input_size, message) -> None:
     source = resolve_model(f"{file}:{name}", input_size=input_size)
     with pytest.raises(HessdiagError, match=message):
         prepare(source, batch_size=3)
@@ -114,9 +112,7 @@ def test_what_a_factory_may_not_return_and_inputs_that_do_not_fit(
     ("google/vit", {}, "hf:CONFIG.json, a configuration saved with save_pretrained .nothing is downloaded"),
     ("FILE:built", {}, "already built: name a function that builds it"),
 ])  # fmt: skip
-def test_wrong_specifications_are_answered_with_the_right_ones(
-    file: str, specification: str, options, message: str
-) -> None:
+def test_wrong_specifications_are_answered_with_the_right_ones(file: str, specification: str, options, message) -> None:
     with pytest.raises(HessdiagError, match=message):
         resolve_model(specification.replace("FILE", file), **options)
 
@@ -184,9 +180,7 @@ def test_libraries_build_without_weights_of_any_part(libraries: None) -> None:
     ("zzz", {}, "list_models.. lists them"),
     ("resnet18", {"pretrained": True}, "argument 'pretrained': hessdiag downloads nothing"),
 ])  # fmt: skip
-def test_wrong_names_and_downloads_are_refused(
-    libraries: None, library: str, name: str, arguments, message: str
-) -> None:
+def test_wrong_names_and_downloads_are_refused(libraries: None, library: str, name: str, arguments, message) -> None:
     with pytest.raises(HessdiagError, match=message):
         resolve_model(f"{library}:{name}", arguments=arguments)
     assert CALLS == []

@@ -11,6 +11,7 @@ from hessdiag.network.blocks import Block, block_parameter, find_blocks
 from hessdiag.network.trace import owners_of
 from tests.layouts import own_forward
 from tests.networks import BUILDERS, Multiplier, build, having
+from tests.test_init import LAYERS
 
 
 def blocks_of(model: nn.Module) -> dict[str, Block]:
@@ -21,27 +22,17 @@ def reasons_of(model: nn.Module) -> dict[str, str]:
     return dict(find_blocks(model)[1])
 
 
-LAYERS = {
-    # layer: fan-in, fan-out, kernel, groups
-    "linear": (lambda: nn.Linear(7, 5), (7, 5, (), 1)),
-    "linear 1x1": (lambda: nn.Linear(1, 1), (1, 1, (), 1)),
-    "conv1d": (lambda: nn.Conv1d(4, 6, 3), (4, 6, (3,), 1)),
-    "conv2d": (lambda: nn.Conv2d(3, 8, 5, stride=2, padding=1), (3, 8, (5, 5), 1)),
-    "conv2d rectangular": (lambda: nn.Conv2d(2, 3, (1, 7)), (2, 3, (1, 7), 1)),
-    "conv2d groups": (lambda: nn.Conv2d(6, 4, 3, groups=2), (3, 4, (3, 3), 2)),
-    "conv2d depthwise": (lambda: nn.Conv2d(6, 12, 3, groups=6), (1, 12, (3, 3), 6)),
-    "conv3d": (lambda: nn.Conv3d(2, 3, (1, 2, 3)), (2, 3, (1, 2, 3), 1)),
-}
+ONE = {"linear 1x1": (lambda: nn.Linear(1, 1), 1, 1, (), 1)}
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", LAYERS | ONE)
 def test_weight_and_bias_of_a_layer(name: str) -> None:
-    make, (fan_in, fan_out, kernel, groups) = LAYERS[name]
+    make, fan_in, fed, *sizes = (LAYERS | ONE)[name]
     layer = make()
     found = blocks_of(nn.Sequential(layer))
     assert list(found) == ["0.weight", "0.bias"]
     for block, parameter in zip(found.values(), layer.parameters(), strict=True):
-        assert (block.fan_in, block.fan_out, block.kernel, block.groups) == (fan_in, fan_out, kernel, groups)
+        assert (block.fan_in, block.fan_out, block.kernel, block.groups) == (fan_in, fed * sizes[-1], *sizes)
         assert block.shape == tuple(parameter.shape)
         assert block.numel == parameter.numel()
         assert block.layer == type(layer).__name__
@@ -91,9 +82,8 @@ def test_a_parameter_of_one_entry_is_a_scalar(make) -> None:
 def test_other_parameters_are_listed_with_their_shape_and_layer(layer: nn.Module, reasons: dict[str, str]) -> None:
     found, skipped = find_blocks(nn.Sequential(layer))
     assert not found
-    assert dict(skipped) == {
-        name: f"{what}: neither a weight matrix, a bias nor a scalar" for name, what in reasons.items()
-    }
+    neither = ": neither a weight matrix, a bias nor a scalar"
+    assert dict(skipped) == {name: why + neither for name, why in reasons.items()}
 
 
 @pytest.mark.parametrize("name", ["weight", "bias"])
@@ -105,15 +95,10 @@ def test_a_frozen_parameter_is_no_block(name: str) -> None:
     assert len(blocks_of(model)) == 3
 
 
-def doubled(m: nn.Module, numbers: torch.Tensor) -> torch.Tensor:
-    """An embedding's own forward pass."""
-    return 2 * nn.Embedding.forward(m, numbers)
-
-
 @pytest.mark.parametrize(("layer", "fans"), [
     (nn.EmbeddingBag(5, 3), (3, 5, ())),
     (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
-    (own_forward(nn.Embedding, doubled, 5, 3), (3, 5, ())),
+    (own_forward(nn.Embedding, lambda m, numbers: 2 * nn.Embedding.forward(m, numbers), 5, 3), (3, 5, ())),
     (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
     (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
 ])  # fmt: skip
@@ -129,9 +114,7 @@ def test_a_matrix_without_a_rule_is_a_block_all_the_same(layer: nn.Module, fans:
     (nn.Embedding(5, 3), True),
     (nn.Bilinear(3, 1, 5, bias=False), False),
 ], ids=["alone", "head", "embedding", "no rule"])  # fmt: skip
-def test_an_embedding_has_no_gamma_and_is_one_block_with_what_is_tied_to_it(
-    other: nn.Module | None, structured: bool
-) -> None:
+def test_an_embedding_has_no_gamma_and_is_one_block_with_what_is_tied_to_it(other, structured: bool) -> None:
     model = nn.Sequential(nn.Embedding(5, 3))
     if other is not None:
         other.weight = model[0].weight
@@ -170,9 +153,8 @@ def test_every_parameter_is_a_block_or_listed() -> None:
         for block in find_blocks(model)[0]:
             assert block_parameter(model, block) is model.get_parameter(block.name)
     assert_each_parameter_once(every_kind())
-    assert {"layers.conv.weight", "scales.0", "head.weight", "attention.out_proj.weight"} <= set(
-        blocks_of(every_kind())
-    )
+    found = blocks_of(every_kind()).keys()
+    assert {"layers.conv.weight", "scales.0", "head.weight", "attention.out_proj.weight"} <= found
 
 
 @pytest.mark.parametrize("how", [parametrizations.weight_norm, parametrizations.spectral_norm])

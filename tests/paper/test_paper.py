@@ -64,9 +64,8 @@ def data() -> Path:
     folder.mkdir()
     for name, rows in (("iris.scale.bz2", 40), ("covtype.first20k.bz2", 30)):
         x, classes = generator.normal(size=(rows, 4)).round(3), generator.integers(3, size=rows)
-        lines = [
-            f"{c + 1} " + " ".join(f"{i + 1}:{v}" for i, v in enumerate(r)) for c, r in zip(classes, x, strict=True)
-        ]
+        entries = [" ".join(f"{i + 1}:{v}" for i, v in enumerate(row)) for row in x]
+        lines = [f"{c + 1} {row}" for c, row in zip(classes, entries, strict=True)]
         (folder / name).write_bytes(bz2.compress("\n".join(lines).encode()))
     return folder
 
@@ -107,9 +106,8 @@ def test_side_by_side_networks_train_as_alone(name: str, data: Path) -> None:
         optimizer = kinds[name](model.parameters(), lr=2.0**power, weight_decay=1e-5, **more)
         for chosen in batches:
             optimizer.zero_grad()
-            nn.functional.cross_entropy(
-                scale * model(libsvm.inputs(found, chosen)), found["targets"][chosen]
-            ).backward()
+            y = scale * model(libsvm.inputs(found, chosen))
+            nn.functional.cross_entropy(y, found["targets"][chosen]).backward()
             optimizer.step()
         alone = nn.functional.cross_entropy(scale * model(every), found["targets"])
         torch.testing.assert_close(loss, alone.detach().double(), rtol=1e-4, atol=1e-5)
@@ -209,9 +207,8 @@ def test_intervals_and_their_truth(monkeypatch, capsys) -> None:
 
 def test_learning_rates(monkeypatch, capsys) -> None:
     """On one small network with data of ours, five steps a run."""
-    case = learning_rate_networks.Case(
-        "a", "mlp", lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)), "ours", seeds=1
-    )
+    make = lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))  # noqa: E731
+    case = learning_rate_networks.Case("a", "mlp", make, "ours", seeds=1)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1100, 6, generator=generator)
     monkeypatch.setitem(learning_rate_networks.DATA, "ours", lambda root: (x, x[:, :3].argmax(dim=1)))

@@ -27,10 +27,9 @@ def of(*sizes: float, error: float = 0.0) -> Balance:
     return weigh(weights(*sizes, error=error))
 
 
-@pytest.mark.parametrize(
-    ("factor", "level"),
-    [(1.0, "balanced"), (1.999, "balanced"), (2.0, "uneven"), (10.0, "uneven"), (10.01, "unbalanced")],
-)
+@pytest.mark.parametrize(("factor", "level"), [
+    (1.0, "balanced"), (1.999, "balanced"), (2.0, "uneven"), (10.0, "uneven"), (10.01, "unbalanced"),
+])  # fmt: skip
 def test_the_level_follows_the_factor(factor: float, level: str) -> None:
     for scale in (1.0, 1e-30, 1e30):
         balance = of(scale, factor * scale)
@@ -100,13 +99,11 @@ def test_equal_weights_rarely_look_different(count: int) -> None:
     assert false_alarms <= 0.05 * trials + 3 * math.sqrt(0.05 * 0.95 * trials)
 
 
-@pytest.mark.parametrize(
-    ("value", "last", "level"), [(-0.5, 3.0, "undecided"), (0.0, 3.0, "undecided"), (-1.0, 300.0, "unbalanced")]
-)
-def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float, last: float, level: str) -> None:
+@pytest.mark.parametrize(("value", "last"), [(-0.5, 3.0), (0.0, 3.0), (-1.0, 300.0)])
+def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float, last: float) -> None:
     first, lost, other = weights(1.0, 2.0, last, error=0.02)
     balance = weigh([first, replace(lost, avg_sq_singular_value=value, stderr=1.0, ended="budget"), other])
-    assert balance.level == level
+    assert balance.level == ("unbalanced" if last > 100 else "undecided")
     assert balance.sentence.startswith("The curvature of b is lost in sampling noise. Curvature differs by")
     assert "between the other 2 layers" in balance.sentence
 

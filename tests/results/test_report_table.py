@@ -59,10 +59,8 @@ def test_the_table_is_as_it_was() -> None:
 def hostile_report(value: float) -> Report:
     """Sixty blocks with endless names and shapes, every number the same."""
     names = [f"model.encoder.stages.{i}.layers.{i}.a_rather_long_attribute_name.projection.weight" for i in range(60)]
-    numbers = dict.fromkeys((*NUMBERS, "stderr"), value)
-    blocks = [
-        build_block(name=name, shape=(65536, 65536, 31, 31, 31), **(numbers | {"ended": "rtol"})) for name in names
-    ]
+    numbers = dict.fromkeys((*NUMBERS, "stderr"), value) | {"ended": "rtol"}
+    blocks = [build_block(name=name, shape=(65536, 65536, 31, 31, 31), **numbers) for name in names]
     return build_report(
         *blocks, heatmap=build_report().heatmap, model="hf:" + "long-organisation-name/" * 9, method="probe",
         method_reason="a reason " * 30, skipped=tuple((name, "because " * 30) for name in names),

@@ -121,9 +121,7 @@ def test_numbers_go_to_the_loggers_of_lightning(tmp_path: Path, lightning: Any) 
 
 
 @pytest.mark.parametrize(("precision", "in_dicts"), [("32-true", True), ("bf16-mixed", False)])
-def test_training_by_lightning_is_the_same(
-    tmp_path: Path, lightning: Any, make_module: Any, precision: Any, in_dicts: bool
-) -> None:
+def test_training_by_lightning_is_the_same(tmp_path: Path, lightning, make_module, precision, in_dicts) -> None:
     rows: Any = [{"image": x, "label": t} for x, t in zip(*data(), strict=True)] if in_dicts else TensorDataset(*data())
     quiet = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
 
@@ -234,9 +232,7 @@ def test_the_recipe_with_tensorboard_logs_numbers_and_words() -> None:
     assert [(e.step, e.tensor_proto.string_val) for e in words] == verdicts
 
 
-def test_the_recipe_with_weights_and_biases_logs_numbers_and_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_recipe_with_weights_and_biases_logs_numbers_and_words(tmp_path: Path, monkeypatch) -> None:
     import wandb
 
     wandb.teardown()  # it keeps the folder that it was first set up in, as by a test before this one

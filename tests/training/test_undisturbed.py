@@ -50,10 +50,6 @@ CASES: dict[
 ] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (small_gpt, texts, (6,), -1)}
 
 
-def cross_entropy(y: Tensor, t: Tensor) -> Tensor:
-    return F.cross_entropy(y.flatten(0, -2), t.flatten())
-
-
 def batches(data: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
     loader = DataLoader(TensorDataset(*data), batch_size=5, shuffle=True)  # its order is of torch's random state
     while True:
@@ -78,7 +74,7 @@ def train(
         if monitor and where == "before":
             monitor.step(x, t)
         with torch.autocast("cpu", enabled=amp):
-            loss = cross_entropy(model(x), t)
+            loss = F.cross_entropy(model(x).flatten(0, -2), t.flatten())
             if monitor and where == "between":  # the graph of the backward pass holds weights and statistics
                 monitor.step(x, t)
         loss.backward()  # `.grad` adds up over steps: it is as it was after a measurement
