@@ -61,7 +61,7 @@ def test_hessian_is_above_ggn_and_inits_stand_in_the_order_given(figure: Figure)
     readable(figure)
     at = {axes: axes.get_position() for axes in maps(figure)}
     rows = sorted({round(box.y0, 3) for box in at.values()}, reverse=True)
-    for row, label in zip(rows, ("Hessian", "Gauss-Newton (GGN)"), strict=True):
+    for row, label in zip(rows, ("Hessian", "Gauss-Newton"), strict=True):
         across = sorted((axes for axes in at if round(at[axes].y0, 3) == row), key=lambda axes: at[axes].x0)
         assert [title(axes) for axes in across] == list(INITS)
         assert [axes.get_ylabel() for axes in across] == [label, "", "", ""]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.artist import Artist
@@ -16,7 +17,31 @@ from hessdiag.arguments import check_kind
 from hessdiag.results.numbers import Z95, short
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.view.plots import style
-from hessdiag.view.plots.style import QUANTITIES, SIGMA_SQ, Quantity, drawable
+from hessdiag.view.plots.style import drawable
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One of the three numbers of a block.
+
+    Attributes:
+        key: the attribute of a `BlockReport`.
+        label: symbol and meaning.
+        marker, colour: of its dots.
+        offset: rows, so that equal values of a block do not hide one another.
+    """
+
+    key: str
+    label: str
+    marker: str
+    colour: str
+    offset: float
+
+
+GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", style.COLOURS[0], -0.2)
+SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", style.COLOURS[2], 0.0)
+NU = Quantity("nu", "ν, weight-gradient ratio", "s", style.COLOURS[1], 0.2)
+QUANTITIES = (GAMMA, SIGMA_SQ, NU)
 
 # Markers of each kind of block: (size in points, filled).
 MARKERS = {"weight": (5.5, True), "bias": (4.0, False), "scalar": (2.6, True)}
@@ -28,7 +53,7 @@ def draw_layers(report: Report) -> Figure:
     A balanced network has each colour in a vertical line; the legend gives the largest over the smallest value among
     the weights. γ (blue) next to σ² (green) says how well the theory predicts the measurement. Biases are hollow and
     learnable scalars small, on the row of their layer. Bars on σ² are ±1.96 standard errors. What is undefined or zero
-    is not drawn, and the caption counts it.
+    is not drawn.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     rows = row_names(report.blocks)
@@ -37,15 +62,11 @@ def draw_layers(report: Report) -> Figure:
         figure = Figure(figsize=(8.5, (0.34 if len(names) <= 12 else 0.2) * len(names) + 1.7))
         axes = figure.subplots()
         axes.set_xscale("log", nonpositive="clip")
-        hidden = []
         for series in QUANTITIES:
             placed = [(block, names.index(row) + series.offset) for block, row in zip(report.blocks, rows, strict=True)]
             shown = [(block, y) for block, y in placed if drawable(getattr(block, series.key))]
             for kind in MARKERS:
                 _draw_kind(axes, series, kind, [(block, y) for block, y in shown if block.kind == kind])
-            if missing := len(placed) - len(shown):
-                symbol = series.label.partition(",")[0]
-                hidden.append(f"{symbol} zero or undefined in {missing} of {len(placed)} blocks")
         axes.set_yticks(range(len(names)), labels=style.short_labels(names))
         axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)
@@ -54,8 +75,7 @@ def draw_layers(report: Report) -> Figure:
         axes.set_xlim(low / grow, high * grow)
         style.label_decades(axes.xaxis)
         axes.legend(handles=_legend(report), loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3)
-        note = " · ".join([style.caption(report), *hidden])
-        style.frame(figure, title="Balance of the layers: γ, σ² and ν of each", note=note)
+        style.frame(figure, title="Balance of the layers: γ, σ² and ν of each", note=style.caption(report))
     return figure
 
 

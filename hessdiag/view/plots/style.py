@@ -7,7 +7,6 @@ import os
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,30 +33,6 @@ REFERENCE: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": (0, 
 MATRIX_NAMES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
 ENDINGS = (".png", ".svg")
 SHEET = "hessdiag.view.plots.figures"  # the file beside this one, as matplotlib names it
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One of the three numbers of a block, drawn alike in all figures.
-
-    Attributes:
-        key: the attribute of a `BlockReport`.
-        label: symbol and meaning.
-        marker, colour: of its dots.
-        offset: rows, so that equal values of a block do not hide one another.
-    """
-
-    key: str
-    label: str
-    marker: str
-    colour: str
-    offset: float
-
-
-GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", COLOURS[0], -0.2)
-SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", COLOURS[2], 0.0)
-NU = Quantity("nu", "ν, weight-gradient ratio", "s", COLOURS[1], 0.2)
-QUANTITIES = (GAMMA, SIGMA_SQ, NU)
 
 
 @contextmanager
