@@ -21,7 +21,7 @@ from typing import ClassVar, Literal
 from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
 from hessdiag.results.findings import MAX_ERROR, Finding, Severity, is_as_grave, label
-from hessdiag.results.numbers import Z95, short
+from hessdiag.results.numbers import Z95, away, short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
@@ -221,11 +221,6 @@ def ratio_of(before: float, after: float) -> float:
     if before == 0:
         return 1.0 if after == 0 else math.inf
     return after / before
-
-
-def away(ratio: float) -> float:
-    """A ratio or its inverse, whichever is larger; 1 where it is undefined."""
-    return 1.0 if math.isnan(ratio) else max(ratio, 1 / ratio) if ratio > 0 else math.inf
 
 
 def resampled_factor(numel: int) -> float:

@@ -70,6 +70,11 @@ def spread(values: Sequence[float]) -> float:
     return high / low
 
 
+def away(ratio: float) -> float:
+    """A ratio or its inverse, whichever is larger; 1 where it is undefined."""
+    return 1.0 if math.isnan(ratio) else max(ratio, 1 / ratio) if ratio > 0 else math.inf
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """Of the positive finite values; NaN when there is none.
 

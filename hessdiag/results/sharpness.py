@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from hessdiag.errors import HessdiagError
 from hessdiag.results.numbers import Z95, Array, percent, short
 from hessdiag.results.records import Record
-from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text, printable, size
+from hessdiag.results.text_table import Detail, Printed, plain_text, printable, size, with_values
 
 TITLES = ("block", "size", "trace", "± 95 %", "λ_max", "±", "effective rank", "2/λ_max", "λ_min")
 
@@ -135,13 +135,11 @@ class Sharpness(Printed, BlockSharpness):
         lines += [f"! The block of {name} has no information: products with it are rounding." for name in empty]
         if detail == "brief":
             return plain_text(lines)
-        rows = [_cells(each) for each in self]
-        shown = TITLES if any(row[-1] != "–" for row in rows) else TITLES[:-1]
         left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"]
         return plain_text([
             *lines,
             f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}",
-            *("", TextTable(shown, [row[: len(shown)] for row in rows]), ""),
+            *("", with_values(TITLES, [_cells(each) for each in self]), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
             *left,
