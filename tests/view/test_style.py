@@ -21,16 +21,16 @@ WEIGHTS = [build_block("a.weight"), build_block("b.weight")]
 
 def test_caption_has_every_setting_and_lists_what_differs() -> None:
     assert plots.caption(build_setups(seed=3)) == (
-        "lenet · geometric initialisation · random-quadratic loss · Gauss-Newton, per example · batch size 1024"
+        "lenet · geometric initialisation · random-quadratic loss · Gauss-Newton per example · batch size 1024"
         " · 100 trials · exact method · seeds 3–102"
     )
     report = build_report(WEIGHTS[:1], matrix="hessian", per="batch", method="probe", seed=5)
-    assert plots.caption(report).endswith("Hessian, per batch · batch size 64 · 1 trial · probe method · seed 5")
+    assert plots.caption(report).endswith("Hessian per batch · batch size 64 · 1 trial · probe method · seed 5")
     text = plots.caption(
         build_setups(init="fan-in", matrix="hessian", method="probe"), build_setups(), build_setups(init="arithmetic")
     )
     assert "fan-in, geometric and arithmetic initialisation" in text
-    assert "Hessian and Gauss-Newton, per example" in text
+    assert "Hessian per example and Gauss-Newton per example" in text
     assert "probe and exact method" in text
     assert text.count("random-quadratic") == 1
 

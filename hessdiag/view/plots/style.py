@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -114,21 +114,16 @@ def caption(*measured: Report | Setups) -> str:
     for each in measured:
         check_kind("a measurement", each, (Report, Setups), "pass reports or Setups, one after the other")
     counts = [len(m) if isinstance(m, Setups) else 1 for m in measured]
-    last = [m.seed + count - 1 for m, count in zip(measured, counts, strict=True)]
-    seeds = [f"{m.seed}–{end}" if end > m.seed else f"{end}" for m, end in zip(measured, last, strict=True)]
-    settings = (
-        _listed(m.model for m in measured),
-        f"{_listed(m.init for m in measured)} initialisation",
-        f"{_listed(m.loss for m in measured)} loss",
-        _listed(MATRIX_NAMES.get(m.matrix, m.matrix) for m in measured)
-        + f", {_listed(f'per {m.per}' for m in measured)}",
-        f"batch size {_listed(m.batch_size for m in measured)}",
-        f"{_listed(counts)} trial{'s' if max(counts) > 1 else ''}",
-        f"{_listed(m.method for m in measured)} method",
-        f"seed{'s' if max(counts) > 1 else ''} {_listed(seeds)}",
-    )
-    return printable(" · ".join(settings))
-
-
-def _listed(values: Iterable[object]) -> str:
-    return joined(dict.fromkeys(str(value) for value in values))
+    seeds = [f"{m.seed}–{m.seed + n - 1}" if n > 1 else m.seed for m, n in zip(measured, counts, strict=True)]
+    several = "s" if max(counts) > 1 else ""
+    settings: list[tuple[str, list[Any]]] = [
+        ("{}", [m.model for m in measured]),
+        ("{} initialisation", [m.init for m in measured]),
+        ("{} loss", [m.loss for m in measured]),
+        ("{}", [f"{MATRIX_NAMES[m.matrix]} per {m.per}" for m in measured]),
+        ("batch size {}", [m.batch_size for m in measured]),
+        (f"{{}} trial{several}", counts),
+        ("{} method", [m.method for m in measured]),
+        (f"seed{several} {{}}", seeds),
+    ]
+    return printable(" · ".join(form.format(joined(dict.fromkeys(map(str, values)))) for form, values in settings))
