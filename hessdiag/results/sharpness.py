@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.numbers import Z95, Array, percent, short
+from hessdiag.results.numbers import Z95, Array, bounded, percent, short
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, plain_text, printable, size, with_values
 
@@ -122,12 +122,12 @@ class Sharpness(Printed, BlockSharpness):
         what = "Hessian" if self.matrix == "hessian" else "Gauss-Newton matrix"
         mode = "as it trains" if self.mode == "train" else "as for inference"
         lines = [
-            f"{printable(self.name)}: λ_max {_bounded(self.largest, self.largest_error)}, trace"
-            f" {_bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
+            f"{printable(self.name)}: λ_max {bounded(self.largest, self.largest_error)}, trace"
+            f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
             f"Gradient descent is stable below a rate of {short(self.edge)} (2/λ_max), where the loss is quadratic.",
         ]
         if self.smallest < 0:
-            lines.append(f"λ_min is {_bounded(self.smallest, self.smallest_error)}.")
+            lines.append(f"λ_min is {bounded(self.smallest, self.smallest_error)}.")
         if len(self.blocks) > 1:
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
             lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")
@@ -144,10 +144,6 @@ class Sharpness(Printed, BlockSharpness):
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
             *left,
         ])  # fmt: skip
-
-
-def _bounded(value: float, error: float) -> str:
-    return short(value) if not error > 0 else f"{short(value)} ± {short(error)}"
 
 
 def _cells(block: BlockSharpness) -> list[str]:

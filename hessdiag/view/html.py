@@ -6,10 +6,8 @@ The template escapes every text that is put into it, so that names of a model ar
 from __future__ import annotations
 
 import base64
-import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 
@@ -21,7 +19,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.numbers import short
 from hessdiag.results.records import write_text
-from hessdiag.results.report import COLUMNS, BlockReport, Report, cells, layer_table
+from hessdiag.results.report import Report, block_table, layer_table
 from hessdiag.results.text_table import printable
 from hessdiag.view import plots
 from hessdiag.view.plots.style import rendered
@@ -36,20 +34,16 @@ def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
-    text = (
-        _environment()
-        .get_template("page.html.jinja")
-        .render(
-            report=report,
-            places={block.name: number for number, block in enumerate(report.blocks)},
-            rules=CATALOGUE,
-            glance=layer_table(report.weights) if report.heatmap.names else None,
-            columns=tuple(COLUMNS),
-            cells=_cells,
-            map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,
-            layers=_picture(plots.draw_layers(report)) if report.blocks else None,
-            settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
-        )
+    template = _environment().get_template("page.html.jinja")
+    text = template.render(
+        report=report,
+        places={block.name: number for number, block in enumerate(report.blocks)},
+        rules=CATALOGUE,
+        glance=layer_table(report.weights) if report.heatmap.names else None,
+        symbols=block_table(report),
+        map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,
+        layers=_picture(plots.draw_layers(report)) if report.blocks else None,
+        settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
     )
     if path is not None:
         write_text(path, text)
@@ -84,11 +78,3 @@ def _breakable(name: str) -> Markup:
     Markup('a&lt;b.<wbr>weight')
     """
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[._])", printable(name)))
-
-
-def _cells(block: BlockReport) -> Iterator[tuple[str, str]]:
-    """Texts of a row after the name, with all digits of those that are measured numbers."""
-    for key, text in list(zip(COLUMNS.values(), cells(block), strict=True))[1:]:
-        value = getattr(block, key)
-        exact = "undefined" if isinstance(value, float) and math.isnan(value) else repr(value)
-        yield text, exact if isinstance(value, float) else ""

@@ -43,8 +43,11 @@ SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular val
 NU = Quantity("nu", "ν, weight-gradient ratio", "s", style.COLOURS[1], 0.2)
 QUANTITIES = (GAMMA, SIGMA_SQ, NU)
 
-# Markers of each kind of block: (size in points, filled).
-MARKERS = {"weight": (5.5, True), "bias": (4.0, False), "scalar": (2.6, True)}
+MARKERS: dict[str, dict[str, Any]] = {  # of each kind of block
+    "weight": {"markersize": 5.5, "markeredgewidth": 0.0},
+    "bias": {"markersize": 4.0, "markeredgewidth": 1.1, "markerfacecolor": "white"},
+    "scalar": {"markersize": 2.6, "markeredgewidth": 0.0},
+}
 
 
 def draw_layers(report: Report) -> Figure:
@@ -83,8 +86,8 @@ def _draw_kind(axes: Axes, series: Quantity, kind: str, points: Sequence[tuple[B
     values, y = [getattr(block, series.key) for block, _ in points], [y for _, y in points]
     if kind == "weight":
         axes.plot(values, y, color=series.colour, alpha=0.35, zorder=2)
-    axes.plot(values, y, linestyle="", marker=series.marker, zorder=4, gid=f"{kind}:{series.key}",
-              **_look(series.colour, kind))  # fmt: skip
+    look = {"color": series.colour, "marker": series.marker, **MARKERS[kind]}
+    axes.plot(values, y, linestyle="", zorder=4, gid=f"{kind}:{series.key}", **look)
     noisy = [(block, y) for block, y in points if series is SIGMA_SQ and drawable(block.stderr)]
     if noisy:
         sigma, y = [block.avg_sq_singular_value for block, _ in noisy], [y for _, y in noisy]
@@ -103,12 +106,6 @@ def _owner(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _look(colour: str, kind: str) -> dict[str, Any]:
-    size, filled = MARKERS[kind]
-    face, edge = (colour, 0.0) if filled else ("white", 1.1)
-    return {"color": colour, "markersize": size, "markerfacecolor": face, "markeredgewidth": edge}
-
-
 def _legend(report: Report) -> list[Artist]:
     handles: list[Artist] = []
     for series in QUANTITIES:
@@ -117,5 +114,6 @@ def _legend(report: Report) -> list[Artist]:
         label += ", bars: ± 1.96 stderr" if bars else ""
         handles.append(Line2D([], [], color=series.colour, marker=series.marker, markersize=5.5, label=label))
     kinds = [kind for kind in ("bias", "scalar") if any(block.kind == kind for block in report.blocks)]
-    handles += [Line2D([], [], linestyle="", marker="o", label=kind, **_look(style.MUTED, kind)) for kind in kinds]
+    look: dict[str, Any] = {"linestyle": "", "marker": "o", "color": style.MUTED}
+    handles += [Line2D([], [], label=kind, **look, **MARKERS[kind]) for kind in kinds]
     return handles
