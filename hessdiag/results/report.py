@@ -16,7 +16,7 @@ import numpy as np
 
 from hessdiag.arguments import few
 from hessdiag.errors import HessdiagError
-from hessdiag.results.blocks import BlockReport, Heatmap
+from hessdiag.results.blocks import MATRICES, MODES, BlockReport, Heatmap
 from hessdiag.results.findings import Finding, Verdict, judge, others, told, weigh
 from hessdiag.results.numbers import away, geometric_mean, percent, short, spread
 from hessdiag.results.records import Record, write_text
@@ -52,7 +52,6 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
     "ς": "activation_scaling",
     "γ curv.": "gamma_curvature",
 }
-MODES = {"train": "as it trains", "eval": "in evaluation mode"}
 MOST_FINDINGS = 2  # that are told in full, without -v
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 MOST_ROWS = 12
@@ -189,9 +188,8 @@ class Report(Printed, Record):
 
     def header(self) -> list[str]:
         """Lines on what was measured, of what."""
-        matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[self.matrix]
         view = "per example" if self.per == "example" else "of the batch mean"
-        measured = f"{matrix} {view}" if self.method != "none" else "signals alone"
+        measured = f"{MATRICES[self.matrix]} {view}" if self.method != "none" else "signals alone"
         loss = f"loss {self.loss}{' (--data FILE:FN gives targets)' if self.loss == 'random-quadratic' else ''}"
         lines = [
             f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
@@ -207,27 +205,23 @@ class Report(Printed, Record):
 
     def summary(self) -> list[str]:
         """Lines on the spread over the weights, the method, and what ended the sampling."""
-        symbols = zip(("γ", "ν", "σ²")[: 2 if self.method == "none" else 3], SPREAD_KEYS, strict=False)
-        spreads = "   ".join(f"{symbol} {short(self.spread[key])}" for symbol, key in symbols)
+        symbols = zip(("γ", "ν", "σ²"), self.spread.values(), strict=True)
+        spreads = "   ".join(f"{symbol} {short(value)}" for symbol, value in symbols)
         how = f"method {self.method} ({self.method_reason})" if self.method != "none" else ""
         return [*filter(None, [f"spread over weight blocks, max/min:  {spreads}", how, sampling(self)])]
 
 
 def sampling(report: Report) -> str:
-    """What came of the random directions; nothing where all is exact."""
+    """How many random directions there were, and how large that leaves the errors; nothing where all is exact."""
     sampled = [block for block in report.blocks if block.ended not in ("exact", "unmeasured")]
     if not sampled:
         return ""
     most = max(block.products for block in report.blocks)
     how = f"at most {most} products a block" if most else "some of the examples"
-    if report.rtol is None:
-        worst = percent(float(np.max([block.relative_stderr for block in sampled])))
-        return f"sampling: {how}, standard errors up to {worst} %" + "; --rtol (rtol=) asks for smaller ones" * (
-            most > 0
-        )
-    missed = [b.name for b in sampled if b.ended == "budget" and not 0 < b.relative_stderr <= report.rtol]
-    ended = f"missed on {', '.join(missed)}" if missed else "reached"
-    return f"sampling: rtol {report.rtol:g} {ended} with {how}"
+    asked = "rtol= (--rtol) asks for less" if report.rtol is None else f"rtol {report.rtol:g} was asked for"
+    shown = [block for block in sampled if block.kind == "weight"] or sampled
+    worst = percent(float(np.max([block.relative_stderr for block in shown])))
+    return f"sampling: {how}, standard errors up to {worst} % ({asked})"
 
 
 def block_table(report: Report) -> TextTable:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hessdiag.errors import HessdiagError
+from hessdiag.results.blocks import MATRICES, MODES
 from hessdiag.results.numbers import Z95, Array, bounded, percent, short
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, plain_text, printable, size, with_values
@@ -119,8 +120,6 @@ class Sharpness(Printed, BlockSharpness):
 
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""
-        what = "Hessian" if self.matrix == "hessian" else "Gauss-Newton matrix"
-        mode = "as it trains" if self.mode == "train" else "as for inference"
         lines = [
             f"{printable(self.name)}: λ_max {bounded(self.largest, self.largest_error)}, trace"
             f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
@@ -138,7 +137,7 @@ class Sharpness(Printed, BlockSharpness):
         left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"]
         return plain_text([
             *lines,
-            f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}",
+            f"{MATRICES[self.matrix]} of the mean loss of {self.batch_size} examples, {self.loss}, {MODES[self.mode]}",
             *("", with_values(TITLES, [_cells(each) for each in self]), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",

@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 
 from hessdiag.arguments import check_kind
 from hessdiag.errors import HessdiagError
+from hessdiag.results.blocks import MATRICES
 from hessdiag.results.numbers import Array, geometric_mean, percent, short
 from hessdiag.results.report import Report
 from hessdiag.results.setups import InitCheck, Setups
 from hessdiag.results.text_table import printable
 from hessdiag.view.plots import style
-from hessdiag.view.plots.style import MATRIX_NAMES
 
 MAX_ANNOTATED = 8  # blocks; with more, numbers would not fit their cells
 # Titles of figures, and of their scales.
@@ -54,7 +54,7 @@ def draw_heatmaps(panels: Sequence[Setups], *, relative: bool = False) -> Figure
     """
     _check_panels(panels)
     kinds = [(panel.matrix, panel.init) for panel in panels]
-    matrices = sorted({matrix for matrix, _ in kinds}, key=[*MATRIX_NAMES].index)
+    matrices = sorted({matrix for matrix, _ in kinds}, key=[*MATRICES].index)
     inits = list(dict.fromkeys(init for _, init in kinds))
     levels = [geometric_mean(np.diagonal(p.normalized()).tolist()) if relative else 1.0 for p in panels]
     maps = [panel.normalized() / level for panel, level in zip(panels, levels, strict=True)]  # (L, L) each
@@ -73,7 +73,7 @@ def draw_heatmaps(panels: Sequence[Setups], *, relative: bool = False) -> Figure
             _draw_map(axes, labels, values, norm, colours)
             heading = f"{printable(panel.init)}\ndiagonal max/min {short(panel.spread)}"
             axes.set_title(heading + (f" · level {short(level)}" if relative else ""))
-            axes.set_ylabel(MATRIX_NAMES[panel.matrix], labelpad=5)
+            axes.set_ylabel(MATRICES[panel.matrix], labelpad=5)
             if len(matrices) * len(inits) == len(panels):  # a whole grid
                 axes.label_outer()
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=places, fraction=0.05, aspect=22, pad=0.03)
@@ -161,11 +161,11 @@ def _scale(maps: Sequence[Array], *, relative: bool) -> LogNorm:
 
 
 def _notes(panels: Sequence[Setups]) -> list[str]:
-    grey = sum(int((~style.drawable(panel.normalized())).sum()) for panel in panels)
-    notes = [f"grey: {grey} cell{'s' if grey > 1 else ''} zero or undefined"] if grey else []
+    grey = any(not style.drawable(panel.normalized()).all() for panel in panels)
+    notes = ["grey: zero or undefined"] if grey else []
     if any(np.any(panel.estimator_stderr) for panel in panels):  # NaN counts
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.concatenate([(p.estimator_stderr / p.frobenius_sq).ravel() for p in panels])
         known = errors[np.isfinite(errors)]
-        notes.append(f"estimator error ≤ {percent(float(known.max()))} %" if known.size else "estimator error unknown")
+        notes.append(f"estimator error ≤ {percent(float(known.max()) if known.size else math.nan)} %")
     return notes

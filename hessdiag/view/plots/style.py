@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind, joined
+from hessdiag.results.blocks import MATRICES
 from hessdiag.results.numbers import Array
 from hessdiag.results.records import write_bytes
 from hessdiag.results.report import Report
@@ -30,7 +31,6 @@ SMALL, TEXT, TITLE = 7.0, 8.0, 10.0  # points
 MUTED, WARNING, NEUTRAL = "#595959", "#a02c00", "#c8c8c8"  # explaining text, missing values, cells without a value
 COLOURS = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3, 4, 9, 7))
 REFERENCE: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # a line to compare with
-MATRIX_NAMES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
 ENDINGS = (".png", ".svg")
 SHEET = "hessdiag.view.plots.figures"  # the file beside this one, as matplotlib names it
 
@@ -120,7 +120,7 @@ def caption(*measured: Report | Setups) -> str:
         ("{}", [m.model for m in measured]),
         ("{} initialisation", [m.init for m in measured]),
         ("{} loss", [m.loss for m in measured]),
-        ("{}", [f"{MATRIX_NAMES[m.matrix]} per {m.per}" for m in measured]),
+        ("{}", [f"{MATRICES[m.matrix]} per {m.per}" for m in measured]),
         ("batch size {}", [m.batch_size for m in measured]),
         (f"{{}} trial{several}", counts),
         ("{} method", [m.method for m in measured]),
