@@ -12,7 +12,6 @@ of parameters and the largest of all: E[W²] 2.9 and 3.5 standard errors; relati
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -312,18 +311,13 @@ def _find(
     return found + _elsewhere(changes, medians, explained)
 
 
-def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Finding]:
-    """HD601: weights that grew, and those that shrank, by more than another draw of them does."""
-    groups: dict[bool, list[BlockChange]] = defaultdict(list)
-    for change in changes:
-        groups[change.ratios["weight_sq"].value > 1].append(change)
-    found = []
-    for group in groups.values():
-        squares = [change.ratios["weight_sq"].value for change in group]
-        message = f"{_labels(group)}: weights {_times(list(map(math.sqrt, squares)))}."
-        limit = resampled_factor(group[0].numel)
-        found.append(_finding("HD601", group, message, explained, away(squares[0]), limit))
-    return found
+def _weights(group: Sequence[BlockChange], explained: str = "") -> list[Finding]:
+    """HD601: weights that differ by more than another draw of them does."""
+    if not group:
+        return []
+    squares = [change.ratios["weight_sq"].value for change in group]
+    message = f"{_labels(group)}: weights {_times(list(map(math.sqrt, squares)))}."
+    return [_finding("HD601", group, message, explained, away(squares[0]), resampled_factor(group[0].numel))]
 
 
 def _labels(group: Sequence[BlockChange]) -> str:

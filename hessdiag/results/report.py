@@ -157,7 +157,8 @@ class Report(Printed, Record):
         frame = self.to_dataframe()
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
-        frame["name"] = [printable(name) for name in frame["name"]]
+        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
+        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
         text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
         if path is not None:
             write_text(path, text)
