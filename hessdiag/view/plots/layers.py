@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -59,17 +57,25 @@ def draw_layers(report: Report) -> Figure:
     is not drawn.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
-    rows = row_names(report.blocks)
-    names = list(dict.fromkeys(rows))
+    frame = report.to_dataframe().assign(row=row_names(report.blocks))
+    names = list(frame["row"].unique())
+    places = frame["row"].map(names.index)
     with style.context("whitegrid"):
         figure = Figure(figsize=(8.5, (0.34 if len(names) <= 12 else 0.2) * len(names) + 1.7))
         axes = figure.subplots()
         axes.set_xscale("log", nonpositive="clip")
         for series in QUANTITIES:
-            placed = [(block, names.index(row) + series.offset) for block, row in zip(report.blocks, rows, strict=True)]
-            shown = [(block, y) for block, y in placed if drawable(getattr(block, series.key))]
-            for kind in MARKERS:
-                _draw_kind(axes, series, kind, [(block, y) for block, y in shown if block.kind == kind])
+            shown = frame.assign(y=places + series.offset)[drawable(frame[series.key].astype(float))]
+            weights = shown[shown["kind"] == "weight"]
+            axes.plot(weights[series.key], weights["y"], color=series.colour, alpha=0.35, zorder=2)
+            for kind, look in MARKERS.items():
+                points = shown[shown["kind"] == kind]
+                axes.plot(points[series.key], points["y"], linestyle="", color=series.colour, marker=series.marker,
+                          zorder=4, gid=f"{kind}:{series.key}", **look)  # fmt: skip
+            if series is SIGMA_SQ:
+                noisy = shown[drawable(shown["stderr"].astype(float))]
+                axes.errorbar(noisy[series.key], noisy["y"], xerr=Z95 * noisy["stderr"], fmt="none",
+                              ecolor=series.colour, elinewidth=1.6, zorder=3)  # fmt: skip
         axes.set_yticks(range(len(names)), labels=style.short_labels(names))
         axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)
@@ -80,19 +86,6 @@ def draw_layers(report: Report) -> Figure:
         axes.legend(handles=_legend(report), loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3)
         style.frame(figure, title="Balance of the layers: γ, σ² and ν of each", note=style.caption(report))
     return figure
-
-
-def _draw_kind(axes: Axes, series: Quantity, kind: str, points: Sequence[tuple[BlockReport, float]]) -> None:
-    values, y = [getattr(block, series.key) for block, _ in points], [y for _, y in points]
-    if kind == "weight":
-        axes.plot(values, y, color=series.colour, alpha=0.35, zorder=2)
-    look = {"color": series.colour, "marker": series.marker, **MARKERS[kind]}
-    axes.plot(values, y, linestyle="", zorder=4, gid=f"{kind}:{series.key}", **look)
-    noisy = [(block, y) for block, y in points if series is SIGMA_SQ and drawable(block.stderr)]
-    if noisy:
-        sigma, y = [block.avg_sq_singular_value for block, _ in noisy], [y for _, y in noisy]
-        reach = [Z95 * block.stderr for block, _ in noisy]
-        axes.errorbar(sigma, y, xerr=reach, fmt="none", ecolor=series.colour, elinewidth=1.6, zorder=3)
 
 
 def row_names(blocks: Sequence[BlockReport]) -> list[str]:
@@ -106,14 +99,13 @@ def _owner(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _legend(report: Report) -> list[Artist]:
-    handles: list[Artist] = []
+def _legend(report: Report) -> list[Line2D]:
+    handles = []
     for series in QUANTITIES:
-        bars = series is SIGMA_SQ and any(drawable(b.stderr) for b in report.blocks)
         label = f"{series.label}\nmax/min {short(report.spread[series.key])}"
-        label += ", bars: ± 1.96 stderr" if bars else ""
+        if series is SIGMA_SQ and any(drawable(block.stderr) for block in report.blocks):
+            label += ", bars: ± 1.96 stderr"
         handles.append(Line2D([], [], color=series.colour, marker=series.marker, markersize=5.5, label=label))
     kinds = [kind for kind in ("bias", "scalar") if any(block.kind == kind for block in report.blocks)]
     look: dict[str, Any] = {"linestyle": "", "marker": "o", "color": style.MUTED}
-    handles += [Line2D([], [], label=kind, **look, **MARKERS[kind]) for kind in kinds]
-    return handles
+    return handles + [Line2D([], [], label=kind, **look, **MARKERS[kind]) for kind in kinds]
