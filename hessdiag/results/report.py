@@ -174,10 +174,8 @@ class Report(Printed, Record):
         parts += [[verdict.balance.sentence, *(verdict.balance.notes if whole else ())]]
         if whole:
             none = [(b.name, "its gradient is 0 up to rounding") for b in self.blocks if b.avg_sq_singular_value == 0]
-            titles = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
             parts += [[*self.header(), "", block_table(self), "", *self.summary()]]
             parts += [grouped("not measured:", self.skipped, whole=True), grouped("no curvature:", none)]
-            parts += [[f"attributes (and keys of the JSON) of the columns: {titles}"]]
         elif detail == "table":
             shown: list[str | TextTable] = [*self.header()]
             if self.weights and self.method != "none":

@@ -86,7 +86,7 @@ def test_sampling_says_how_large_errors_are() -> None:
     missed = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
     heatmap = build_report().heatmap
     text = build_report(reached, missed, heatmap=heatmap).text("whole")
-    assert "sampling: at most 400 products a block, standard errors up to 25.0 % (rtol 0.05 was asked for)\n" in text
+    assert "sampling: at most 400 products a block, standard errors up to 25.0 % (rtol 0.05 was asked for)" in text
     fixed = [build_block(ended="sampled", products=32, stderr=0.1), build_block(name="u", kind="scalar")]
     text = build_report(*fixed, rtol=None).text("whole")
     assert "sampling: at most 32 products a block, standard errors up to 5.0 % (rtol= (--rtol) asks for less)" in text
@@ -114,12 +114,10 @@ def test_every_column_says_which_attribute_it_shows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| (.+?) \| `(\w+)` \|", page, re.MULTILINE)
     legend = {title: name for titles, name in told for title in titles.split(", ")}
-    whole = mixed_report().text("whole").split()
     assert set(COLUMNS.values()) <= {f.name for f in dataclasses.fields(BlockReport)}
     for title, name in COLUMNS.items():
         if title not in ("block", "shape"):
             assert legend[title] == name
-            assert f"{name}," in whole or name in whole
 
 
 @pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])
