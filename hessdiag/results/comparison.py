@@ -311,13 +311,16 @@ def _find(
     return found + _elsewhere(changes, medians, explained)
 
 
-def _weights(group: Sequence[BlockChange], explained: str = "") -> list[Finding]:
-    """HD601: weights that differ by more than another draw of them does."""
-    if not group:
-        return []
-    squares = [change.ratios["weight_sq"].value for change in group]
-    message = f"{_labels(group)}: weights {_times(list(map(math.sqrt, squares)))}."
-    return [_finding("HD601", group, message, explained, away(squares[0]), resampled_factor(group[0].numel))]
+def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Finding]:
+    """HD601: weights that grew, and those that shrank, by more than another draw of them does."""
+    found = []
+    for grew in dict.fromkeys(change.ratios["weight_sq"].value > 1 for change in changes):
+        group = [change for change in changes if (change.ratios["weight_sq"].value > 1) == grew]
+        squares = [change.ratios["weight_sq"].value for change in group]
+        message = f"{_labels(group)}: weights {_times(list(map(math.sqrt, squares)))}."
+        limit = resampled_factor(group[0].numel)
+        found.append(_finding("HD601", group, message, explained, away(squares[0]), limit))
+    return found
 
 
 def _labels(group: Sequence[BlockChange]) -> str:
