@@ -65,7 +65,7 @@ def draw_layers(report: Report) -> Figure:
         axes = figure.subplots()
         axes.set_xscale("log", nonpositive="clip")
         for series in QUANTITIES:
-            shown = frame.assign(y=places + series.offset)[drawable(frame[series.key].astype(float))]
+            shown = frame.assign(y=places + series.offset)[drawable(frame[series.key].to_numpy(float))]
             weights = shown[shown["kind"] == "weight"]
             axes.plot(weights[series.key], weights["y"], color=series.colour, alpha=0.35, zorder=2)
             for kind, look in MARKERS.items():
@@ -73,7 +73,7 @@ def draw_layers(report: Report) -> Figure:
                 axes.plot(points[series.key], points["y"], linestyle="", color=series.colour, marker=series.marker,
                           zorder=4, gid=f"{kind}:{series.key}", **look)  # fmt: skip
             if series is SIGMA_SQ:
-                noisy = shown[drawable(shown["stderr"].astype(float))]
+                noisy = shown[drawable(shown["stderr"].to_numpy(float))]
                 axes.errorbar(noisy[series.key], noisy["y"], xerr=Z95 * noisy["stderr"], fmt="none",
                               ecolor=series.colour, elinewidth=1.6, zorder=3)  # fmt: skip
         axes.set_yticks(range(len(names)), labels=style.short_labels(names))
