@@ -100,8 +100,10 @@ def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
     try:
         text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
         record = json.loads(text)
-    except (OSError, ValueError, RecursionError) as error:  # no text, no JSON, or lists in lists without end
-        raise HessdiagError(f"cannot read {where} ({error}): expected a {schema} file in JSON") from error
+    except OSError as error:
+        raise HessdiagError(f"cannot read {where} ({error.strerror}): name a file that hessdiag wrote") from error
+    except (ValueError, RecursionError) as error:  # no text, no JSON, or lists in lists without end
+        raise HessdiagError(f"{where} is not valid JSON ({error}): expected a {schema} file") from error
     found = record.pop("schema", None) if isinstance(record, dict) else None
     if found != schema:
         old = isinstance(found, str) and found.partition("/")[0] == schema.partition("/")[0]

@@ -157,8 +157,7 @@ class Report(Printed, Record):
         frame = self.to_dataframe()
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
-        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
-        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
+        frame["name"] = [printable(name) for name in frame["name"]]
         text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
         if path is not None:
             write_text(path, text)

@@ -30,8 +30,9 @@ SHARED = ("model", "init", "loss", "matrix", "per", "method", "batch_size", "dev
 KEYS = ("avg_sq_singular_value", "gamma", "nu")
 RESAMPLES = 1000
 RANKING = ("initialisation", "σ² spread", "γ spread", "ν spread", "γ/σ²", "E[y²]", "Var[y]")
-LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean")
+LAYERS = ("layer", "σ²/mean", "γ/mean", "ν/mean", "variance ×")
 MARK = "*"  # of the checked one
+OUTPUT_VARIANCE = (0.01, 0.1)  # "reasonable choices" for log-softmax losses (Section 7 of arXiv 1906.04267)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -150,7 +151,9 @@ class SchemeCheck(Record):
         invariant: weights before a normalisation, on whose scale the network does not depend: spreads leave them out.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ("init", "spreads", "ratio")
+    derived: ClassVar[tuple[str, ...]] = (
+        "init", "spreads", "ratio", "output_sq_mean", "output_variance_mean", "saturates",
+    )  # fmt: skip
 
     setups: Setups
     output_sq: Array
@@ -203,6 +206,22 @@ class SchemeCheck(Record):
         defined = [value for value in self.setups.columns["ratio"].flat if math.isfinite(value)]
         return float(np.median(defined)) if defined else math.nan
 
+    @property
+    def output_sq_mean(self) -> float:
+        """E[y²], mean over trials."""
+        return float(self.output_sq.mean())
+
+    @property
+    def output_variance_mean(self) -> float:
+        """Variance of the outputs, mean over trials."""
+        return float(self.output_variance.mean())
+
+    @property
+    def saturates(self) -> bool:
+        """Whether the variance of the outputs is outside the range that suits a log-softmax loss."""
+        low, high = OUTPUT_VARIANCE
+        return not low <= self.output_variance_mean <= high
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InitCheck(Printed, Record):
@@ -213,8 +232,8 @@ class InitCheck(Printed, Record):
         schemes: all of them, the most balanced first: by the spread of σ², undefined ones last.
     """
 
-    schema: ClassVar[str] = "hessdiag.init-check/4"
-    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread")
+    schema: ClassVar[str] = "hessdiag.init-check/3"
+    derived: ClassVar[tuple[str, ...]] = ("model", "level", "verdict", "rank", "spread", "variance_factors")
 
     init: str
     schemes: tuple[SchemeCheck, ...]
@@ -240,6 +259,11 @@ class InitCheck(Printed, Record):
         return {key: self.checked.spread(key).value for key in KEYS}
 
     @property
+    def variance_factors(self) -> dict[str, float]:
+        """Factor on the variance of each weight that makes it as curved as the others, the worst one first."""
+        return variance_factors(self.checked.names, self.checked.means())
+
+    @property
     def level(self) -> BalanceLevel:
         """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of the balance of a report."""
         return level_of(self.checked.spread().value) if len(self.checked.names) > 1 else "undecided"
@@ -257,11 +281,10 @@ class InitCheck(Printed, Record):
             room = f" ({short(interval.low)} to {short(interval.high)} over trials)" if len(checked.setups) > 1 else ""
             sentences = [f"{self.init}: {self.level}, σ² within {short(interval.value)}×{room}."]
             if self.level != "balanced":
-                logs = np.log(means)
-                worst, apart = names[int(np.abs(logs - np.median(logs)).argmax())], short(math.sqrt(interval.value))
+                apart, (worst, factor) = short(math.sqrt(interval.value)), next(iter(self.variance_factors.items()))
                 ends = f"from {names[int(means.argmin())]} to {names[int(means.argmax())]}"
                 sentences.append(f"Curvatures differ by about {apart}×, {ends}.")
-                sentences.append(f"{worst} is the farthest from the others.")
+                sentences.append(f"{worst} is the farthest from the others: multiply its variance by {short(factor)}.")
             if len(self.schemes) > 1:
                 best = self.schemes[0]
                 sentences.append(f"Rank {self.rank} of {len(self.schemes)}.")
@@ -269,6 +292,9 @@ class InitCheck(Printed, Record):
                     sentences.append(f"{best.init} is the most balanced, within {short(best.spread().value)}×.")
         if checked.invariant:
             sentences.append(uncounted(checked.invariant))
+        if checked.saturates:
+            sentences.append(f"The outputs' variance is {short(checked.output_variance_mean)}.")
+            sentences.append("For a log-softmax loss bring it into 0.01 to 0.1: hessdiag.surgery.normalise_output.")
         return " ".join(sentences)
 
     def text(self, detail: Detail = "table") -> str:
@@ -290,7 +316,8 @@ class InitCheck(Printed, Record):
         ]
         conventions = [f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention]
         columns = [values / geometric_mean(values.tolist()) for values in map(self.checked.means, KEYS)]  # of (K,)
-        rows = [[name, *map(short, row)] for name, *row in zip(self.checked.names, *columns, strict=True)]
+        factors = [self.variance_factors.get(name, math.nan) for name in self.checked.names]
+        rows = [[name, *map(short, row)] for name, *row in zip(self.checked.names, *columns, factors, strict=True)]
         parts += [*conventions, "", f"layers under {self.init}", TextTable(LAYERS, rows)]
         return plain_text(parts, whole=detail == "whole")
 
@@ -300,10 +327,26 @@ class InitCheck(Printed, Record):
         return [
             f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init,
             short(sigma.value) + between,
-            *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq.mean(), scheme.output_variance.mean())),
+            *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean, scheme.output_variance_mean)),
         ]
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:
     """The most balanced first; undefined spreads last."""
     return tuple(sorted(schemes, key=lambda scheme: (math.isnan(scheme.spread().value), scheme.spread().value)))
+
+
+def variance_factors(names: Sequence[str], sigma: Array) -> dict[str, float]:
+    """Find v for every weight, such that W → √v W makes it as curved as the others; the worst one first.
+
+    With its input scaled by 1/√v, W → √v W leaves the function as it is and multiplies σ² of this weight by v⁻², of no
+    other one. v² is its σ² over the median of the others'. Each is meant alone; none where a σ² is zero or undefined.
+
+    >>> round(variance_factors(["a", "b", "c"], np.array([1.0, 1.0, 1e4]))["c"])
+    100
+    """
+    if len(names) < 2 or not bool((np.isfinite(sigma) & (sigma > 0)).all()):
+        return {}
+    logs = np.log(sigma)
+    order = np.argsort(-np.abs(logs - np.median(logs)), kind="stable")
+    return {names[i]: float(np.exp((logs[i] - np.median(np.delete(logs, i))) / 2)) for i in order}

@@ -55,7 +55,7 @@ def test_files(run, tmp_path: Path) -> None:
     status, out, err = run(f"{line} --json c.json --plots drawn")
     assert status == 1
     assert "spread of σ² under fan-out is" in err
-    assert json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))["schema"] == "hessdiag.init-check/4"
+    assert json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))["schema"] == "hessdiag.init-check/3"
     assert repr(InitCheck.from_json("c.json")) == out.rstrip("\n")
     assert sorted(p.name for p in (tmp_path / "drawn").iterdir()) == ["init-check.png", "init-check.svg"]
     assert [line.split()[0] for line in err.splitlines()] == ["drew"] * 2 + ["wrote"] + ["hessdiag:"]

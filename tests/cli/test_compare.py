@@ -92,7 +92,7 @@ def test_refusals(run, tmp_path: Path) -> None:
     (tmp_path / "nets.json").write_text("{", encoding="utf-8")
     for line, message in {
         "before.json missing.json": "cannot read 'missing.json'",
-        "before.json nets.json": "cannot read 'nets.json' (Expecting property name",
+        "before.json nets.json": "is not valid JSON",
         "before.json after.json --batch-size 8": "leave out the options that say how to measure",
         "before.json after.json --eval": "leave out the options that say how to measure",
         "before.json after.json --fail-on note": "'note' is not one of 'fault', 'warning'",

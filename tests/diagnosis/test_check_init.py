@@ -1,18 +1,20 @@
 """Initialisations of LeNet ranked, the spoilt one found and mended, and what cannot be compared refused."""
 
+import math
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import hessdiag
-from hessdiag import check_init, diagnose, init, predict
+from hessdiag import check_init, diagnose, init, predict, surgery
 from hessdiag.models import StridedLeNet
 from hessdiag.models.sources import resolve_model
-from hessdiag.results.setups import InitCheck
+from hessdiag.results.setups import InitCheck, variance_factors
 from tests.networks import Net
 
 LENET = ("conv1", "conv2", "fc1", "fc2", "fc3")
@@ -20,13 +22,13 @@ FACTORS = {"fc2": 10.0, "conv1": 10.0, "fc3": 0.1}  # on the standard deviation 
 SIZES = {tuple(p.shape): name.split(".")[0] for name, p in StridedLeNet().named_parameters()}
 
 
-def spoilt(layer: str):
+def spoilt(layer: str, more: float = 1.0):
     """Geometric-mean initialisation of LeNet with one layer's standard deviation multiplied."""
 
     def fill(weight: torch.Tensor) -> None:
         init.geometric_mean_(weight, c=2 / 5)
         if SIZES[tuple(weight.shape)] == layer:
-            weight.mul_(FACTORS[layer])
+            weight.mul_(FACTORS[layer] * more)
 
     fill.__name__ = f"spoilt_{layer}"
     return fill
@@ -51,17 +53,43 @@ def test_the_ranking_of_lenet(lenet: InitCheck) -> None:
     assert mine.to_json() == hessdiag.measure_setups(resolve_model("mlp:6-5-4"), init="fan-out", **small).to_json()
     # Fan-in initialisation keeps E[x²] from layer to layer, apart from E[y²] = 2 E[x²] behind the last ReLU's half.
     fan_in = next(scheme for scheme in lenet.schemes if scheme.init == "fan-in")
-    assert fan_in.output_sq.mean() == pytest.approx(2, rel=0.4)
+    assert fan_in.output_sq_mean == pytest.approx(2, rel=0.4)
+    assert fan_in.saturates
     geometric = lenet.schemes[0]
+    assert not geometric.saturates
     assert geometric.ratio == pytest.approx(1, abs=0.4)
 
 
-def test_a_spoilt_layer_is_named() -> None:
-    for layer in FACTORS:
+def test_a_spoilt_layer_is_named_and_the_fix_mends_it(lenet: InitCheck) -> None:
+    for layer, factor in FACTORS.items():
         check = check_init(spoilt(layer), model="lenet", against=[], setups=4, batch_size=16)
+        worst, variance = next(iter(check.variance_factors.items()))
+        assert worst == f"{layer}.weight"
+        assert variance == pytest.approx(factor**-2, rel=0.5)
         assert check.level == "unbalanced"
         assert f"{layer}.weight is the farthest" in check.verdict
         assert f"from {layer}.weight to " in check.verdict or f" to {layer}.weight." in check.verdict
+        assert f"multiply its variance by {variance:.3g}." in check.verdict
+        mended = spoilt(layer, math.sqrt(variance))
+        after = check_init(mended, model="lenet", against=[], setups=4, batch_size=16)
+        assert after.checked.spread().value < 1.5 * lenet.checked.spread().value
+
+
+def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 7), nn.ReLU(), nn.Linear(7, 4)).double()
+    x = torch.randn(5, 6, dtype=torch.float64)
+    before, y = diagnose(model, x).weights, model(x)
+    sigma = np.array([before[1].avg_sq_singular_value, before[0].avg_sq_singular_value])
+    factor = variance_factors(["2.weight", "0.weight"], sigma)["2.weight"]
+    with torch.no_grad():
+        model[2].weight.mul_(math.sqrt(factor))
+    surgery.insert_scale(model, factor**-0.5, before="2")
+    after = diagnose(model, x).weights
+    torch.testing.assert_close(model(x), y)
+    sigma = [block.avg_sq_singular_value for block in after]
+    assert sigma[0] == pytest.approx(before[0].avg_sq_singular_value, rel=1e-9)
+    assert sigma[2] == pytest.approx(before[2].avg_sq_singular_value, rel=1e-9)
+    assert sigma[1] == pytest.approx(sigma[0], rel=1e-9)
 
 
 def test_the_table_has_a_row_for_each_and_the_verdict_and_json_gives_it_back(lenet: InitCheck, tmp_path: Path) -> None:
@@ -77,7 +105,7 @@ def test_the_table_has_a_row_for_each_and_the_verdict_and_json_gives_it_back(len
     written = lenet.to_json(tmp_path / "check.json")
     again = InitCheck.from_json(tmp_path / "check.json")
     assert (repr(again), again.to_json()) == (text, written)
-    with pytest.raises(hessdiag.HessdiagError, match=r"expected 'hessdiag\.init-check/4'"):
+    with pytest.raises(hessdiag.HessdiagError, match=r"expected 'hessdiag\.init-check/3'"):
         InitCheck.from_json('{"schema": "hessdiag.report/1"}')
 
 
@@ -93,6 +121,7 @@ def test_where_nothing_can_be_balanced_it_is_said(how, model: str, levels: tuple
     check = check_init(how, model=model, against=[], setups=2, batch_size=4)
     assert check.level in levels
     assert words in check.verdict
+    assert check.variance_factors == {}
     assert repr(check)
 
 
@@ -103,7 +132,18 @@ def test_an_embedding_counts_as_a_layer() -> None:
         return Net(lambda m, x: m.last(m.first(m.embed(x.argmax(1))).relu()), **layers)
 
     check = check_init("fan-in", model=lambda: (words(), 9), against=[], setups=2, batch_size=4)
+    assert next(iter(check.variance_factors)) == "embed.weight"
     assert "embed.weight is the farthest" in check.verdict
+
+
+def test_the_farthest_from_the_middle_is_blamed() -> None:
+    name, factor = next(iter(variance_factors(["a", "b", "c", "d"], np.array([1.0, 2.0, 1.0, 0.001])).items()))
+    assert name == "d"
+    assert factor**2 == pytest.approx(0.001)  # the median of the others is 1
+    assert variance_factors(["a"], np.array([1.0])) == {}
+    assert variance_factors(["a", "b"], np.array([1.0, 0.0])) == {}
+    both = list(variance_factors(list("abcde"), np.array([1e4, 1.0, 1.0, 1.0, 1e-4])).items())
+    assert dict(both[:2]) == pytest.approx({"a": 100.0, "e": 0.01})
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -138,6 +178,6 @@ def test_every_command_leaves_out_the_same_weights_before_normalisations() -> No
     assert predict(model, size).design.endswith(said)
     assert check.checked.invariant == ("a.weight", "g.weight")
     assert said in check.verdict
-    assert check.checked.names == ("e.weight", "i.weight")
+    assert set(check.variance_factors) == {"e.weight", "i.weight"}
     spoilt = check_init("as built", model=normalised, arguments={"first": 100.0}, against=[], setups=2)
     assert spoilt.spread == pytest.approx(check.spread, rel=1e-3)

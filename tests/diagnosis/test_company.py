@@ -131,7 +131,7 @@ def test_names_that_spreadsheets_compute_and_files_cannot_hold(tmp_path: Path) -
     names = [line.partition(",")[0] for line in text.splitlines()[1:]]
     assert names == ["'=1+1.weight", "bell�.weight", "half�.weight"]
     (tmp_path / "deep.json").write_text('{"a": ' + "[" * 100_000)
-    with pytest.raises(HessdiagError, match=r"cannot read .* \(.*recursion.*\): expected a hessdiag\.report/2 file"):
+    with pytest.raises(HessdiagError, match=r"is not valid JSON \(.*recursion.*\): expected a hessdiag\.report/2 file"):
         hessdiag.Report.from_json(tmp_path / "deep.json")
 
 

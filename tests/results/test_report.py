@@ -79,7 +79,7 @@ def test_a_measured_report_survives_a_file_and_has_the_keys_of_the_contract(netw
 
 
 @pytest.mark.parametrize(("source", "message"), [
-    ("{not json", "cannot read the JSON text .* in JSON"),
+    ("{not json", "not valid JSON"),
     ("{}", "schema None, expected 'hessdiag.report/2'"),
     ('{"schema": "hessdiag.setups/1"}', "schema 'hessdiag.setups/1', expected"),
     ('{"schema": "hessdiag.report/1"}', "'hessdiag.report/2'; another version of hessdiag wrote it: measure again"),
