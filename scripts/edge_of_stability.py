@@ -47,7 +47,7 @@ def train(steps: int) -> list[dict[str, float]]:
             print(
                 step, {key: record[key] for key in record if "sharpness" in key or key == "training loss"}, flush=True
             )
-    keys = ("step", "training loss", "sharpness/largest", "sharpness/edge")
+    keys = ("step", "training loss", "sharpness/largest", "sharpness/step", "sharpness/edge")
     return [{key: float(record[key]) for key in keys} for record in monitor.history]
 
 
@@ -56,7 +56,9 @@ def draw(history: list[dict[str, float]]) -> Figure:
     with style.context("whitegrid"):
         figure = Figure(figsize=(5.6, 3.0))
         axes = figure.subplots()
-        axes.plot(steps, [record["sharpness/largest"] for record in history], color=style.COLOURS[0], label="λ_max")
+        for key, colour in zip(("largest", "step"), style.COLOURS, strict=False):
+            label = "λ_max" if key == "largest" else "along the step"
+            axes.plot(steps, [record[f"sharpness/{key}"] for record in history], color=colour, label=label)
         axes.axhline(history[0]["sharpness/edge"], color="black", linestyle="--", linewidth=1, label="2 / rate")
         axes.set_xlabel("step of gradient descent")
         axes.set_ylabel("sharpness of the Hessian")

@@ -28,7 +28,7 @@ def lightning_callback(
         loss: that is trained with, see `Monitor`.
         module: attribute of the LightningModule that holds the network; by default its own `forward` is measured.
         read_batch: makes `(inputs, targets)` of a batch; by default a batch is that pair.
-        options: of `Monitor`, such as `every=100` and `log=print`.
+        options: of `Monitor`, such as `every=100` and `log="balance.csv"`.
 
     Raises:
         HessdiagError: Lightning is not installed.
@@ -42,14 +42,15 @@ def lightning_callback(
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Make the monitor of the network."""
+            log = options.get("log", ())
 
             def to_loggers(record: Record, step: int) -> None:
                 numbers = {key: value for key, value in record.items() if not isinstance(value, str)}
                 for logger in trainer.loggers:
                     logger.log_metrics(numbers, step)
 
-            self.monitor = Monitor(pl_module.get_submodule(module), loss, **options)
-            self.monitor.logs.append(to_loggers)
+            logs = [*(log if isinstance(log, (list, tuple)) else [log]), to_loggers]
+            self.monitor = Monitor(pl_module.get_submodule(module), loss, **(options | {"log": logs}))
 
         def on_train_batch_start(self, trainer: Any, _module: Any, batch: Any, *_: Any) -> None:
             """Count the step, and measure where one is due."""
@@ -78,7 +79,7 @@ def transformers_callback(
     Args:
         loss: of logits and labels, see `Monitor`; those of a causal language model are shifted here.
         read_batch: makes `(inputs, targets)` of the model and the keyword arguments that it is called with.
-        options: of `Monitor`, such as `every=100` and `log=print`.
+        options: of `Monitor`, such as `every=100` and `log="balance.csv"`.
 
     Raises:
         HessdiagError: transformers is not installed.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +24,7 @@ from hessdiag.diagnosis.sharpness import operator
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import reader
 from hessdiag.results.findings import GRAVITY
+from hessdiag.results.records import write_text
 from hessdiag.results.report import Report
 
 if TYPE_CHECKING:
@@ -38,9 +42,11 @@ RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are s
 class Cadence:
     """When a monitor measures, so that it takes no more than its share of the time.
 
-    All measurements together take at most `overhead` seconds a second of training, where the next one is expected to
-    cost what the last one did; none comes earlier than `every` steps after the last. The first one, at the first step,
-    goes into debt, which is paid off before the second.
+    Training earns time for measurements, `overhead` seconds a second, and a measurement spends what it takes. The next
+    one waits until its expected cost, that of the last one, has been earned, and never comes earlier than `every` steps
+    after it. At most the cost of two is saved up, so that a pause of training does not buy many. The first measurement,
+    at the first step, goes into debt: from the second one on, all measurements together have taken at most `overhead`
+    of the training time, as far as their cost was foreseen.
 
     Attributes:
         every: fewest steps from one measurement to the next.
@@ -55,6 +61,7 @@ class Cadence:
     trained: float = 0.0
     spent: float = 0.0
     _cost: float | None = None  # of the last measurement
+    _credit: float = 0.0
     _steps: int = 0  # since the last measurement
     _since: float | None = None  # when training went on
 
@@ -62,23 +69,24 @@ class Cadence:
         """Count a step of training, and return whether to measure at it."""
         self.begin()
         self._steps += 1
-        if self._cost is None:
-            return True
-        return self._steps >= self.every and self.spent + self._cost <= self.overhead * self.trained
+        return self._cost is None or (self._steps >= self.every and self._credit >= self._cost)
 
     def begin(self) -> None:
-        """Count the training since the last call: what the device still had to do until now was training, too."""
+        """Credit the training since the last call: what the device still had to do until now was training, too."""
         now = self.clock()
-        self.trained += 0.0 if self._since is None else now - self._since
+        earned = 0.0 if self._since is None else now - self._since
         self._since = now
+        self.trained += earned
+        self._credit = min(self._credit + self.overhead * earned, 2 * (self._cost or 0.0))
 
     def end(self) -> float:
         """Finish a measurement, and return its seconds."""
         now = self.clock()
-        self._cost = now - (now if self._since is None else self._since)
-        self.spent += self._cost
-        self._steps, self._since = 0, now
-        return self._cost
+        seconds = now - (now if self._since is None else self._since)
+        self.spent += seconds
+        self._credit -= seconds
+        self._cost, self._steps, self._since = seconds, 0, now
+        return seconds
 
     def pause(self) -> None:
         """Leave the time until the next step out of the account."""
@@ -107,18 +115,18 @@ class Monitor:
             more. The first measurement is paid off later.
         examples: of each measurement, the first ones of the batch; where batch normalisation makes examples meet, the
             whole batch is measured, by some of its examples.
-        log: a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these.
+        log: path of a `.csv` file, a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these. A
+            CSV file that is there is continued.
         class_dim, output, batch_dim: as of `diagnose`.
         seed: of random directions, the same at every measurement.
         optimizer: that steps the model: with each measurement, also log the sharpness of the Hessian of the whole
-            batch's mean loss: `sharpness/largest`, and `sharpness/edge`, 2 / rate, above which gradient descent is not
-            stable.
+            batch's mean loss: `sharpness/largest`, `sharpness/step` along the last step u, uᵀHu / ‖u‖², and
+            `sharpness/edge`, 2 / rate, above which gradient descent is not stable.
 
     Attributes:
         history: the records, dicts with the keys `step`, `verdict`, `sigma2/fc1.weight`, `lr/sgd` and so on.
         report: the last measurement as a `Report`, or None.
         stopped: why nothing is measured any more; empty while it is.
-        logs: functions that are given every record and its step.
 
     Raises:
         HessdiagError: an argument cannot be used.
@@ -149,10 +157,11 @@ class Monitor:
         how = {"class_dim": class_dim, "output": output, "batch_dim": batch_dim}
         self._options: dict[str, Any] = {"loss": loss, "seed": seed, **how}
         self._read = reader(self.model, batch_dim, "batch", None)
-        self.logs = [_log(each) for each in (log if isinstance(log, (list, tuple)) else [log])]
+        self._logs = [_log(each) for each in (log if isinstance(log, (list, tuple)) else [log])]
         self._cadence, self._examples = Cadence(every, float(overhead)), examples
         self._steps = 0
         self._optimizer, self._start = optimizer, None
+        self._before: dict[str, Tensor] = {}
 
     def step(self, inputs: Inputs, targets: Tensor | None = None, *, step: int | None = None) -> Record | None:
         """Count a training step, and measure the model as it is now where one is due.
@@ -168,8 +177,17 @@ class Monitor:
             HessdiagError: `inputs` or `targets` are nothing that `diagnose` takes, at the first step.
         """
         number, self._steps = self._steps if step is None else step, self._steps + 1
+        try:
+            return self._step(inputs, targets, number)
+        finally:
+            if self._optimizer is not None and not self.stopped:
+                self._before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def _step(self, inputs: Inputs, targets: Tensor | None, number: int) -> Record | None:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if self.stopped or (distributed and torch.distributed.get_rank() > 0) or not self._cadence.due():
+        if self.stopped or (distributed and torch.distributed.get_rank() > 0):
+            return None
+        if not self._cadence.due():
             return None
         batch = self._read(inputs, targets) if not self.history else None
         try:
@@ -177,7 +195,7 @@ class Monitor:
         except Exception as error:  # of user code, or out of memory: training must go on
             self.stopped = f"{type(error).__name__}: {error}" if not isinstance(error, HessdiagError) else str(error)
             why = f"the monitor could not measure step {number} and measures no more: {self.stopped}"
-            warnings.warn(why, stacklevel=2)
+            warnings.warn(why, stacklevel=3)
             return None
         self.history.append(record)
         self._write(record, number)
@@ -214,25 +232,31 @@ class Monitor:
         return record | cost | {"monitor/share": self.share}
 
     def _sharpness(self, batch: Batch) -> Record:
-        """λ_max, found from where it was found last, and 2 / rate."""
+        """λ_max, found from where it was found last, λ along the last step, and 2 / rate."""
         if self._optimizer is None:
             return {}
         from scipy.sparse.linalg import eigsh
 
         H = operator(self.model, batch.inputs, batch.targets, matrix="hessian", **self._options)
         largest, self._start = eigsh(H, k=1, which="LA", v0=self._start, tol=TOLERANCE)
-        return {"sharpness/largest": float(largest[0]), "sharpness/edge": 2 / self._optimizer.param_groups[0]["lr"]}
+        found: Record = {"sharpness/largest": float(largest[0]), "sharpness/step": math.nan}
+        if self._before:
+            moved = [(H.at[name] - self._before[name]).flatten() for name in H.names]
+            u = torch.cat(moved).unsqueeze(1)
+            size = float(u.square().sum())
+            found["sharpness/step"] = float((u * H.torch_matmat(u)).sum()) / size if size > 0 else math.nan
+        return found | {"sharpness/edge": 2 / self._optimizer.param_groups[0]["lr"]}
 
     def _write(self, record: Mapping[str, float | str], number: int) -> None:
         """Hand the record to every log; one that fails is left out from then on."""
-        for log in list(self.logs):
+        for log in list(self._logs):
             try:
                 log({key: value for key, value in record.items() if key != "step"}, number)
             except Exception as error:  # noqa: PERF203, of user code, or a full disk: training must go on
-                self.logs.remove(log)
+                self._logs.remove(log)
                 name = getattr(log, "__name__", type(log).__name__)
                 why = f"the log {name} failed and gets no more records: {type(error).__name__}: {error}"
-                warnings.warn(why, stacklevel=3)
+                warnings.warn(why, stacklevel=4)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -273,12 +297,35 @@ def flat(report: Report) -> Record:
 
 def _log(asked: Any) -> Log:
     """Return a function for a log that was asked for."""
+    if isinstance(asked, (str, os.PathLike)):
+        return csv_log(asked)
     if callable(getattr(asked, "add_scalar", None)):
         return tensorboard_log(asked)
     if callable(asked):
         return asked  # type: ignore[no-any-return]
-    message = f"log is {kind_of(asked)}: pass a TensorBoard SummaryWriter, or a function such as"
-    raise HessdiagError(f"{message} lambda record, step: print(step, record)")
+    message = f"log is {kind_of(asked)}: pass the path of a .csv file, a TensorBoard SummaryWriter,"
+    raise HessdiagError(f"{message} or a function such as lambda record, step: print(step, record)")
+
+
+def csv_log(path: str | os.PathLike[str]) -> Log:
+    """Return a log that writes one row a measurement into a CSV file; a file that is there is continued.
+
+    Raises:
+        HessdiagError: it is no `.csv` file in a folder that is there.
+    """
+    if Path(path).suffix != ".csv":
+        raise HessdiagError(f"log {os.fspath(path)!r}: name a file that ends with .csv")
+    if not Path(path).parent.is_dir():
+        raise HessdiagError(f"log {os.fspath(path)!r}: the folder {str(Path(path).parent)!r} does not exist, make it")
+
+    def write_csv(record: Record, step: int) -> None:
+        import pandas as pd
+
+        row, file = pd.DataFrame([{"step": step, **record}]), Path(path)
+        before = [pd.read_csv(file, dtype=str)] if file.exists() else []  # columns may be new
+        write_text(file, pd.concat([*before, row]).to_csv(index=False))
+
+    return write_csv
 
 
 def tensorboard_log(writer: Any) -> Log:

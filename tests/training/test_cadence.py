@@ -55,3 +55,5 @@ def test_what_is_earned_is_spent_and_a_pause_earns_nothing() -> None:
     run.now += 1e6
     assert run.run(3) == []
     assert run.cadence.trained == pytest.approx(4.0)  # without the third step, during which training paused
+    run.now += 1e6
+    assert run.run(10) == [0, 1]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag import HessdiagError, Monitor
-from hessdiag.training.monitor import unwrapped
+from hessdiag.training.monitor import csv_log, unwrapped
 from tests.networks import Net
 from tests.oracles import hessian_blocks
 
@@ -110,7 +110,9 @@ def test_wrong_arguments_and_batches_are_refused() -> None:
         ({"overhead": "5%"}, "overhead '5%': pass a share"),
         ({"examples": 0}, "examples 0: pass at least 1"),
         ({"seed": "a"}, "seed 'a': pass a whole number"),
-        ({"log": 3}, "log is an int: pass a TensorBoard SummaryWriter"),
+        ({"log": 3}, "log is an int: pass the path of a .csv file"),
+        ({"log": "runs"}, "name a file that ends with .csv"),
+        ({"log": "nowhere/log.csv"}, "the folder 'nowhere' does not exist"),
     ):
         with pytest.raises(HessdiagError) as caught:
             Monitor(**{"model": network(), "loss": "mse"} | options)  # type: ignore[arg-type]
@@ -126,20 +128,23 @@ def test_wrong_arguments_and_batches_are_refused() -> None:
             Monitor(network(), "cross-entropy").step(inputs, targets)  # type: ignore[arg-type]
 
 
-def test_sharpness_of_the_whole_batch() -> None:
+def test_sharpness_of_the_whole_batch_and_along_the_last_step() -> None:
     model, (x, t) = network(), data()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     monitor = Monitor(model, "cross-entropy", every=1, overhead=1e9, examples=2, optimizer=optimizer)
     first = monitor.step(x, t)
+    before = torch.cat([p.detach().flatten() for p in model.parameters()])
     nn.functional.cross_entropy(model(x), t).backward()
     optimizer.step()
     record = monitor.step(x, t)
     assert first is not None
     assert record is not None
+    u = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
     names = [name for name, _ in model.named_parameters()]
     rows = hessian_blocks(model, x, t, nn.functional.cross_entropy, names)
     H = torch.cat([torch.cat(row, dim=1) for row in rows]).detach()
     assert record["sharpness/largest"] == pytest.approx(float(torch.linalg.eigvalsh(H)[-1]), rel=1e-5)
+    assert record["sharpness/step"] == pytest.approx(float(u @ H @ u / (u @ u)), rel=1e-10)
     assert record["sharpness/edge"] == 4.0
     assert list(first) == list(record)
 
@@ -149,7 +154,7 @@ def test_kept_figures_are_drawn() -> None:
     late = [record["sharpness/largest"] for record in history if record["step"] >= 250]
     assert all(170 <= largest <= 230 for largest in late)
     assert history[0]["sharpness/largest"] < 100
-    assert len(edge_of_stability.draw(history).axes[0].get_lines()) == 2
+    assert len(edge_of_stability.draw(history).axes[0].get_lines()) == 3
     measured = json.loads((FIGURES / "monitor.json").read_text(encoding="utf-8"))
     figure = monitor_figure.draw(measured)
     assert [len(axes.get_lines()) for axes in figure.axes] == [4, 4]
@@ -167,3 +172,16 @@ def test_other_precisions_are_measured_wrappers_come_off_and_other_ranks_do_noth
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
     assert Monitor(network(), "cross-entropy").step(*data()) is None
+
+
+def test_a_csv_file_has_a_row_a_measurement_and_is_continued(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    csv_log(path)({"verdict": "no-problem", "findings": "", "nu/fc.weight": 0.1 + 0.2}, 0)
+    csv_log(path)({"verdict": "faulty, no doubt", "findings": "HD101", "nu/fc.weight": float("nan")}, 5)
+    rows = 'step,verdict,findings,nu/fc.weight\n0,no-problem,,0.30000000000000004\n5,"faulty, no doubt",HD101,\n'
+    assert path.read_text() == rows
+    for step in (7, 8):
+        csv_log(path)({"nu/fc.weight": 3.0, "c": 4.0}, step)
+    assert path.read_text() == rows.replace("weight\n", "weight,c\n").replace("4\n", "4,\n").replace(
+        "HD101,\n", "HD101,,\n7,,,3.0,4.0\n8,,,3.0,4.0\n"
+    )
