@@ -92,10 +92,5 @@ def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]
     counted = [f for f in report.findings if f.rule not in ignored and is_as_grave(f, fail_on)]
     if not counted:
         return ""
-    lines = [f"{report.model}: {judge(counted)[1]}"]
-    lines += [line for finding in counted for line in told(finding, MOST_NAMES)]
-    rest = [f for f in report.findings if f not in counted]
-    if rest:
-        reasons = [f"{f.rule} ({'ignored' if f.rule in ignored else f'a {f.severity}'})" for f in rest]
-        lines.append(f"not counted: {', '.join(reasons)}")
-    return plain_text(lines)
+    lines = [line for finding in counted for line in told(finding, MOST_NAMES)]
+    return plain_text([f"{report.model}: {judge(counted)[1]}", *lines])

@@ -19,9 +19,8 @@ def mine(weight):
 # %%
 # Good and bad in one figure
 # --------------------------
-# The map in one colour and the marker at 1 belong to the balanced initialisation, the chequered
-# map and the marker on the right to the unbalanced one. Dashed lines are where the words change
-# from balanced to uneven to unbalanced.
+# The map in one colour belongs to the balanced initialisation, the chequered one to the unbalanced.
+# Each map is over its own level, so that colours speak of balance alone.
 
 check = hessdiag.check_init(mine, model="lenet", against=["geometric", "fan-in"], setups=5)
 ranking = hessdiag.plots.draw_init_check(check)

@@ -10,7 +10,6 @@ import typer
 
 from hessdiag.cli.options import (
     MODELS,
-    Html,
     MaxSpread,
     Measured,
     Method,
@@ -35,14 +34,14 @@ Trials = Annotated[int, typer.Option("--setups", help="random networks under eac
 def check_init(
     init: Init, model: Model, measured: Measured, printing: Printing,
     against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Trials = 20, method: Method = "auto",
-    html: Html = "", plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
+    plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
 ) -> None:  # fmt: skip
     """Rank an initialisation among others on one network."""
     others = [name.strip() for name in against.split(",") if name.strip()]
     if against and not others:
         raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")
     output, class_dim = measured.which
-    check_files(html, resume)
+    check_files(resume)
     check_folder(plots)
     import hessdiag
     from hessdiag.parallel.processes import launched
@@ -58,5 +57,5 @@ def check_init(
     if processes.rank > 0:
         return
     printing.draw(lambda: {"init-check": hessdiag.plots.draw_init_check(check)}, plots)
-    printing.show(check, html=html)
+    printing.show(check)
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")

@@ -50,7 +50,7 @@ def reproduce(
     from hessdiag.results.records import make_folder
 
     with launched(place.torch_device) as processes, redirect_stdout(sys.stderr):
-        make_folder(out, f"--out {out!r}: cannot make that folder")
+        make_folder(out)
         setups, batch_size = (QUICK if quick else SIZES)[name]
         panels = _measure(
             name, setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,

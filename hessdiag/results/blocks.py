@@ -10,6 +10,8 @@ from hessdiag.results.numbers import Array, normalize
 from hessdiag.results.records import Record
 
 Kind = Literal["weight", "bias", "scalar"]
+MATRICES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
+MODES = {"train": "as it trains", "eval": "in evaluation mode"}
 Ended = Literal["exact", "sampled", "rtol", "budget", "unmeasured"]
 
 

@@ -12,7 +12,6 @@ of parameters and the largest of all: E[W²] 2.9 and 3.5 standard errors; relati
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -20,8 +19,8 @@ from typing import ClassVar, Literal
 
 from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import GRAVITY, MAX_ERROR, Finding, Severity, is_as_grave, label
-from hessdiag.results.numbers import short
+from hessdiag.results.findings import MAX_ERROR, Finding, Severity, is_as_grave, label
+from hessdiag.results.numbers import Z95, away, short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
@@ -36,20 +35,15 @@ SAMPLED = ("avg_sq_singular_value", "curvature_scaling")  # those with a standar
 SAME_KIND = ("loss", "matrix", "per")  # with another one of these the numbers mean something else
 SAME_DATA = ("data", "batch_size", "seed", "outputs", "dtype")  # with another one they differ for that reason too
 MIN_SQUARE = 2.0**-252  # square of the smallest normal number of float32: denormals count as zero
-Z_95 = 1.96
-
-EQUAL = 1.001  # factor below which numbers agree: rounding in float32, in another order
 RESAMPLED = 5.0  # standard errors between two draws of a Gaussian W
 RESAMPLED_FACTOR = 1.1  # of E[W²]: a difference that many entries make certain may still be nothing
 NU_FACTOR = 5.0
 SIGMA_FACTOR = 25.0
-NOTE = GRAVITY.index("note")
 MOST_NAMES = 5  # in a sentence
-NAMES = {"weight_sq": "mean square weight", "nu": "weight-gradient ratio ν", "avg_sq_singular_value": "σ²"}
-RELATIVE = {  # rules on what changed relative to the median weight: cause, quantity, threshold
-    "HD602": ("gradients", "nu", NU_FACTOR),
-    "HD603": ("curvature", "avg_sq_singular_value", SIGMA_FACTOR),
-}
+RELATIVE = (  # rules on what changed relative to the median weight: cause, quantity, its name, threshold
+    ("HD602", "gradients", "nu", "weight-gradient ratio ν", NU_FACTOR),
+    ("HD603", "curvature", "avg_sq_singular_value", "σ²", SIGMA_FACTOR),
+)
 ADVICE = {
     "HD601": "If not on purpose: restore how these weights were initialised or loaded; the other differences follow.",
     "HD602": "If not on purpose: look at what lies between these layers and the loss, and at the loss and its scale.",
@@ -76,11 +70,6 @@ class Ratio(Record):
     relative: float
     low: float
     high: float
-
-    @property
-    def decided(self) -> bool:
-        """Whether sampling noise leaves no doubt that the two differ."""
-        return away(self.value) > EQUAL and not self.low <= 1.0 <= self.high
 
     def __str__(self) -> str:
         """The ratio, with the factor that sampling noise leaves open at 95 %.
@@ -113,13 +102,6 @@ class BlockChange(Record):
     cause: Cause
     score: float
     ratios: Mapping[str, Ratio]
-
-    @property
-    def main_ratio(self) -> float:
-        """The ratio that its cause was read off."""
-        if self.cause == "weights":
-            return self.ratios["weight_sq"].value
-        return self.ratios["nu" if self.cause == "gradients" else "avg_sq_singular_value"].relative
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -173,7 +155,7 @@ class Comparison(Printed, Record):
         """Return what changed (`"brief"`), and the table of all parameters."""
         lines = [" ".join(f"resolved: {f.rule} {few(f.blocks)} ({f.severity})".split()) for f in self.resolved]
         lines += [f"new: {finding}" for finding in self.new] + [str(finding) for finding in self.findings]
-        lines = lines or [f"The two agree in all {len(self)} parameters."]
+        lines = lines or [f"None of {len(self)} parameters differs by more than two seeds of one initialisation do."]
         lines += [f"measured otherwise: {difference}" for difference in self.differences]
         if detail == "brief":
             return plain_text(lines)
@@ -182,7 +164,7 @@ class Comparison(Printed, Record):
         lines += ["ratios are after over before; rel.: over that of the median weight", ""]
         rows = []
         for change in self.changes:
-            measured = [change.ratios[key] for key in NAMES]
+            measured = [change.ratios[key] for key in ("weight_sq", "nu", "avg_sq_singular_value")]
             numbers = [ratio.relative for ratio in measured[1:]] + [change.ratios["curvature_scaling"].value]
             cause = "–" if change.cause == "nothing" else change.cause
             rows.append([change.name, cause, *map(str, measured), *map(short, numbers)])
@@ -210,7 +192,7 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     return Comparison(
         before=f"{before.model}, init {before.init}",
         after=f"{after.model}, init {after.init}",
-        findings=(*_find(changes, medians, resolved, new), *_not_compared(only_before, only_after)),
+        findings=tuple(_find(changes, medians, resolved, new) + _not_compared((*only_before, *only_after))),
         resolved=resolved,
         new=new,
         changes=tuple(changes),
@@ -240,11 +222,6 @@ def ratio_of(before: float, after: float) -> float:
     return after / before
 
 
-def away(ratio: float) -> float:
-    """A ratio or its inverse, whichever is larger; 1 where it is undefined."""
-    return 1.0 if math.isnan(ratio) else max(ratio, 1 / ratio) if ratio > 0 else math.inf
-
-
 def resampled_factor(numel: int) -> float:
     """The factor that E[W²] of two draws of P Gaussian entries stays within, or `RESAMPLED_FACTOR` if that is larger.
 
@@ -261,7 +238,7 @@ def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) ->
     if key in SAMPLED:
         sigmas = [(b.stderr, b.avg_sq_singular_value) for b in (old, new)]
         errors = [stderr / sigma if sigma > 0 else 0.0 for stderr, sigma in sigmas]
-        noise = math.exp(Z_95 * math.hypot(*errors)) if max(errors) < MAX_ERROR else math.inf
+        noise = math.exp(Z95 * math.hypot(*errors)) if max(errors) < MAX_ERROR else math.inf
         value = math.nan if old.lost_in_noise or new.lost_in_noise else value
     ends = {"low": value / noise, "high": value if value == 0 else value * noise}
     return Ratio(before=before, after=after, value=value, relative=value / median_ratio, **ends)
@@ -279,9 +256,9 @@ def _change(old: BlockReport, new: BlockReport, medians: Mapping[str, float]) ->
     ratios = {key: _ratio(old, new, key, medians[key]) for key in QUANTITIES}
     cause = _cause(ratios, old.numel)
     nu, sigma = ratios["nu"].relative, ratios["avg_sq_singular_value"].relative
-    score = _log_size(sigma) / 2 if math.isnan(nu) else _log_size(nu)
+    score = math.log(away(sigma)) / 2 if math.isnan(nu) else math.log(away(nu))
     if cause == "weights":
-        score = _log_size(ratios["weight_sq"].value)
+        score = math.log(away(ratios["weight_sq"].value))
     what = {key: getattr(old, key) for key in ("name", "kind", "shape", "numel")}
     return BlockChange(**what, cause=cause, score=score, ratios=ratios)
 
@@ -298,14 +275,9 @@ def _cause(ratios: Mapping[str, Ratio], numel: int) -> Cause:
     return "curvature" if away(sigma.relative) > SIGMA_FACTOR * noise else "nothing"
 
 
-def _log_size(ratio: float) -> float:
-    return abs(math.log(ratio)) if ratio > 0 else 0.0 if math.isnan(ratio) else math.inf
-
-
 def _place(change: BlockChange) -> tuple[bool, float, bool, float]:
     """Sort key: weights that differ, then by size; of two infinite ones a matrix before a vector, then by ν."""
-    nu = _log_size(change.ratios["nu"].relative)
-    return (change.cause != "weights", -change.score, change.kind != "weight", -nu)
+    return (change.cause != "weights", -change.score, change.kind != "weight", -away(change.ratios["nu"].relative))
 
 
 def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -323,42 +295,31 @@ def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Fi
 def _find(
     changes: Sequence[BlockChange], medians: Mapping[str, float], resolved: Sequence[Finding], new: Sequence[Finding]
 ) -> list[Finding]:
-    """What differs by more than two seeds of one initialisation do; what a resolved finding explains is a note."""
-    # Place in `GRAVITY` of the gravest finding on each parameter.
-    was, now = ({name: GRAVITY.index(f.severity) for f in reversed(fs) for name in f.blocks} for fs in (resolved, new))
-    repaired = {name: rank for name, rank in was.items() if rank < now.get(name, len(GRAVITY))}
+    """What differs by more than two seeds of one initialisation do; what a repair explains is a note."""
+    mended = [finding for finding in resolved if is_as_grave(finding, "warning")]
+    broken = {name for finding in new if is_as_grave(finding, "warning") for name in finding.blocks}
+    repaired = {name for finding in mended for name in finding.blocks} - broken
     weights = [change for change in changes if change.cause == "weights"]
-    # No rule whose finding is a note advises to zero a weight.
-    zeroed = {c.name for c in weights if c.ratios["weight_sq"].value == 0}
-    advised = [c for c in weights if c.name in repaired and (c.name not in zeroed or repaired[c.name] < NOTE)]
-    rules = dict.fromkeys(f.rule for f in resolved if any(change.name in f.blocks for change in advised))
-    grave = dict.fromkeys(f.rule for f in resolved if is_as_grave(f, "warning"))
+    advised = [change for change in weights if change.name in repaired]
+    found = _weights([change for change in weights if change not in advised])
+    if advised:
+        rules = dict.fromkeys(f.rule for f in mended if any(change.name in f.blocks for change in advised))
+        found += _weights(advised, f"{joined(rules)} resolved here: nothing is to be done.")
     explained = "This may follow from the weights that differ: look at those first." if weights else ""
-    if grave and not weights:
-        explained = f"This may follow from the repair of {joined(grave)}."
-    found = [
-        *_weights([change for change in weights if change not in advised]),
-        *_weights(advised, f"{joined(rules)} resolved here: nothing is to be done." if rules else ""),
-        *_standing_out(changes, explained),
-    ]
-    return found or _all_alike(medians, explained) or _within(changes)
+    if mended and not weights:
+        explained = f"This may follow from the repair of {joined(dict.fromkeys(f.rule for f in mended))}."
+    return found + _elsewhere(changes, medians, explained)
 
 
 def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Finding]:
     """HD601: weights that grew, and those that shrank, by more than another draw of them does."""
-    groups: dict[bool, list[BlockChange]] = defaultdict(list)
-    for change in changes:
-        groups[change.main_ratio > 1].append(change)
     found = []
-    for group in groups.values():
-        clauses = [f"weights {_times([math.sqrt(change.ratios['weight_sq'].value) for change in group])}"]
-        for key in ("nu", "avg_sq_singular_value"):
-            ratios = [change.ratios[key] for change in group]
-            if all(ratio.decided for ratio in ratios):
-                clauses.append(f"{NAMES[key]} {_times([ratio.value for ratio in ratios])}")
-        message = f"{_labels(group)}: {', '.join(clauses)}."
+    for grew in dict.fromkeys(change.ratios["weight_sq"].value > 1 for change in changes):
+        group = [change for change in changes if (change.ratios["weight_sq"].value > 1) == grew]
+        squares = [change.ratios["weight_sq"].value for change in group]
+        message = f"{_labels(group)}: weights {_times(list(map(math.sqrt, squares)))}."
         limit = resampled_factor(group[0].numel)
-        found.append(_finding("HD601", group, message, explained, away(group[0].main_ratio), limit))
+        found.append(_finding("HD601", group, message, explained, away(squares[0]), limit))
     return found
 
 
@@ -366,74 +327,47 @@ def _labels(group: Sequence[BlockChange]) -> str:
     return label([change.name for change in group], MOST_NAMES)
 
 
-def _standing_out(changes: Sequence[BlockChange], explained: str) -> list[Finding]:
-    """HD602 and HD603: parameters with the same weights that stand out from the change of all."""
+def _elsewhere(changes: Sequence[BlockChange], medians: Mapping[str, float], explained: str) -> list[Finding]:
+    """HD602 and HD603: what stands out from the change of all, or the change of all, where weights are the same."""
     found = []
-    for rule, (cause, key, limit) in RELATIVE.items():
+    for rule, cause, key, name, limit in RELATIVE:
         if group := [change for change in changes if change.cause == cause]:
-            times = _times([change.main_ratio for change in group])
-            message = (
-                f"The weights agree, but {NAMES[key]} changed, relative to the median weight: {_labels(group)} {times}."
-            )
-            found.append(_finding(rule, group, message, explained, away(group[0].main_ratio), limit))
+            ratios = [change.ratios[key].relative for change in group]
+            message = f"The weights agree, but {name} changed, relative to the median weight: {_labels(group)}"
+            message += f" {_times(ratios)}."
+            found.append(_finding(rule, group, message, explained, away(ratios[0]), limit))
+        elif away(medians[key]) > limit and all(change.cause == "nothing" for change in changes):
+            message = f"All weights agree, but {name} of the median one is {_times([medians[key]])}."
+            found.append(_finding(rule, (), message, explained, away(medians[key]), limit))
     return found
 
 
-def _all_alike(medians: Mapping[str, float], explained: str) -> list[Finding]:
-    """HD602 and HD603 where all parameters change alike, so that none stands out."""
-    found = []
-    for rule, (_, key, limit) in RELATIVE.items():
-        if (value := away(medians[key])) > limit:
-            message = f"All weights agree, but {NAMES[key]} of the median one is {_times([medians[key]])}."
-            advice = "Look at what all layers share: the inputs, the outputs, the loss and its scale."
-            found.append(_finding(rule, (), message, explained, value, limit, advice))
-    return found
-
-
-def _not_compared(only_before: Sequence[str], only_after: Sequence[str]) -> list[Finding]:
-    names = (*only_before, *only_after)
-    named = (("before", only_before), ("after", only_after))
-    parts = [f"{len(alone)} only {when} ({few(alone, MOST_NAMES)})" for when, alone in named if alone]
-    message = f"Parameters without a counterpart of their name and shape: {' and '.join(parts)}."
-    explained = "Rename what was renamed, to compare it too."
-    return [_finding("HD604", names, message, explained, float(len(names)), 0.0)] if names else []
-
-
-def _within(changes: Sequence[BlockChange]) -> list[Finding]:
-    """HD600: what differs is less than two seeds of one initialisation differ by."""
-    differing = [change for change in changes if any(change.ratios[key].decided for key in NAMES)]
-    if not differing:
+def _not_compared(names: Sequence[str]) -> list[Finding]:
+    if not names:
         return []
-    largest = {key: max(away(change.ratios[key].value) for change in differing) for key in NAMES}
-    factors = ", ".join(f"{NAMES[key]} {short(value)}×" for key, value in largest.items())
-    message = f"{len(differing)} of {len(changes)} parameters differ, by no more than two seeds of one initialisation"
-    message += f" do: at most {factors}."
-    return [_finding("HD600", differing, message, "Nothing is to be done.", max(largest.values()), EQUAL)]
+    message = f"{len(names)} parameters have no counterpart of their name and shape: {few(names, MOST_NAMES)}."
+    advice = "Rename what was renamed, to compare it too."
+    return [Finding("HD604", "note", tuple(names), message, advice, float(len(names)), 0.0)]
 
 
 def _finding(
-    rule: str, group: Sequence[BlockChange | str], message: str, explained: str, value: float, threshold: float,
-    advice: str = "",
-) -> Finding:  # fmt: skip
+    rule: str, group: Sequence[BlockChange], message: str, explained: str, value: float, threshold: float
+) -> Finding:
     """Make a finding: a warning with advice, or a note where `explained` says why nothing follows."""
-    blocks = tuple(each if isinstance(each, str) else each.name for each in group)
     severity: Severity = "note" if explained else "warning"
-    return Finding(rule, severity, blocks, message, explained or advice or ADVICE[rule], value, threshold)
+    names = tuple(change.name for change in group)
+    return Finding(rule, severity, names, message, explained or ADVICE[rule], value, threshold)
 
 
 def _times(ratios: Sequence[float]) -> str:
     """Say by what factor numbers changed.
 
-    >>> _times([4.9, 4.8]), _times([0.25, 0.5]), _times([0.5, 2.0]), _times([math.inf])
-    ('4.85× larger', '2.00 to 4.00× smaller', '0.500 to 2.00× as large', 'no longer zero')
+    >>> _times([4.9, 4.8]), _times([0.25, 0.5]), _times([math.inf])
+    ('4.80 to 4.90× as large', '0.250 to 0.500× as large', 'no longer zero')
     """
     low, high = min(ratios), max(ratios)
-    if low == high == math.inf:
+    if low == math.inf:
         return "no longer zero"
-    if low == high == 0:
+    if high == 0:
         return "now zero"
-    if low < 1 < high or low == 0 or high == math.inf:
-        return f"{short(low)} to {short(high)}× as large"
-    least, most = sorted(away(ratio) for ratio in (low, high))
-    size = short(math.sqrt(least * most)) if most < 1.1 * least else f"{short(least)} to {short(most)}"
-    return f"{size}× {'larger' if low >= 1 else 'smaller'}"
+    return f"{' to '.join(dict.fromkeys([short(low), short(high)]))}× as large"

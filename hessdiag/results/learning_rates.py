@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hessdiag.results.numbers import Z95, short
+from hessdiag.arguments import joined
+from hessdiag.results.numbers import Z95, bounded, short
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
 
@@ -83,41 +84,36 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         """Return the rates (`"brief"`), and the table with how far they may be off."""
         warnings = self._warnings()
         if detail == "brief":
-            errors = {name: f" ± {short(Z95 * r.stderr)}" * (r.stderr >= 0) for name, r in self.items()}  # none of one
-            lines = [f"{NAMES[name]}: {short(rate.value)}{errors[name]}" for name, rate in self.items()]
+            lines = [f"{NAMES[name]}: {bounded(rate.value, Z95 * rate.stderr)}" for name, rate in self.items()]
             return plain_text([*lines, *warnings])
         steps = max((len(rate.steps) for rate in self.values()), default=0)
         examples = f"batches of {self.batch_size} examples, measured on fresh ones"
         if not self.fresh:
             examples = f"the same {self.batch_size} examples: eight batches or more are better"
-        parts: list[str | TextTable] = [
+        return plain_text([
             f"{self.model}: learning rates before training, weights {self.init}, loss {self.loss}",
             f"{steps} virtual steps on {examples}" + (f" ({self.data})" if self.data else ""),
             "",
-            TextTable(TITLES, [self._cells(optimizer) for optimizer in self]),
+            TextTable(TITLES, [_cells(name, rate) for name, rate in self.items()]),
             "",
             "These are constant rates for the first hundreds of steps. The best rate is often 1.5×, now and then 4×"
             " away.",
             "± by the steps: 1.96 standard errors, as the steps scatter. Half → half: of the earlier and later steps.",
-        ]
-        return plain_text([*parts, *warnings])
-
-    def _cells(self, optimizer: str) -> list[str]:
-        rate = self[optimizer]
-        halves = " → ".join(short(half) if half > 0 else "–" for half in rate.halves)
-        return [NAMES[optimizer], short(rate.value), short(Z95 * rate.stderr), halves, str(len(rate.steps))]
+            *warnings,
+        ])  # fmt: skip
 
     def _warnings(self) -> list[str]:
         lines = []
         if self.data.startswith("random"):
             lines.append(f"! These rates are for random data ({self.data}, random targets): measure them on yours.")
-        for name, rate in self.items():
-            if rate.rises:
-                earlier, later = (short(half) if half > 0 else "–" for half in rate.halves)
-                line = f"! The rate of {NAMES[name]} still rises along {len(rate.steps)} steps, from {earlier} in the"
-                line += f" earlier half to {later} in the later one: it has not settled. Pass more steps."
-                lines.append(line)
+        if rising := [NAMES[name] for name, rate in self.items() if rate.rises]:
+            lines.append(f"! The rate of {joined(rising)} still rises along the steps: pass more steps.")
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
-            line = f"! No rate for {' and '.join(dead)}: along these steps the loss of fresh examples is no number, or"
+            line = f"! No rate for {joined(dead)}: along these steps the loss of fresh examples is no number, or"
             lines.append(f"{line} does not fall, or has no curvature, beyond noise and rounding.")
         return lines
+
+
+def _cells(name: str, rate: LearningRate) -> list[str]:
+    halves = " → ".join(short(half) if half > 0 else "–" for half in rate.halves)
+    return [NAMES[name], short(rate.value), short(Z95 * rate.stderr), halves, str(len(rate.steps))]

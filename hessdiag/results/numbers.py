@@ -33,6 +33,15 @@ def short(value: float, digits: int = DIGITS) -> str:
     return f"{mantissa}e{power}"
 
 
+def bounded(value: float, error: float) -> str:
+    """A number and how far it may be off, where that is known and above 0.
+
+    >>> bounded(2.0, 0.1), bounded(2.0, 0.0)
+    ('2.00 ± 0.100', '2.00')
+    """
+    return f"{short(value)} ± {short(error)}" if error > 0 else short(value)
+
+
 def trimmed(value: float) -> str:
     """The same without the zeros at its end, for thresholds and the like, which are no measurements.
 
@@ -68,6 +77,11 @@ def spread(values: Sequence[float]) -> float:
     if low == 0:
         return math.nan if high == 0 else math.inf
     return high / low
+
+
+def away(ratio: float) -> float:
+    """A ratio or its inverse, whichever is larger; 1 where it is undefined."""
+    return 1.0 if math.isnan(ratio) else max(ratio, 1 / ratio) if ratio > 0 else math.inf
 
 
 def geometric_mean(values: Sequence[float]) -> float:

@@ -152,13 +152,12 @@ def _typed(value: Any, hint: Any) -> Any:
     return value
 
 
-def make_folder(folder: str | os.PathLike[str], refusal: str = "") -> Path:
+def make_folder(folder: str | os.PathLike[str]) -> Path:
     """Make a folder where it is missing."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        said = refusal or f"cannot make the folder {str(folder)!r}"
-        raise HessdiagError(f"{said} ({error.strerror})") from error
+        raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
     return Path(folder)
 
 

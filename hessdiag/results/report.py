@@ -10,16 +10,28 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import compress
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import numpy as np
+
+from hessdiag.arguments import few
 from hessdiag.errors import HessdiagError
-from hessdiag.results.blocks import BlockReport, Heatmap
+from hessdiag.results.blocks import MATRICES, MODES, BlockReport, Heatmap
 from hessdiag.results.findings import Finding, Verdict, judge, others, told, weigh
-from hessdiag.results.numbers import geometric_mean, percent, short, spread
+from hessdiag.results.numbers import away, geometric_mean, percent, short, spread
 from hessdiag.results.records import Record, write_text
 from hessdiag.results.signals import Signals
-from hessdiag.results.text_table import Detail, Printed, TextTable, arranged, grouped, printable, siblings, size
+from hessdiag.results.text_table import (
+    Detail,
+    Printed,
+    TextTable,
+    arranged,
+    grouped,
+    printable,
+    siblings,
+    size,
+    with_values,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,8 +52,6 @@ COLUMNS = {  # titles, with the attributes of a block that they show; the last o
     "ς": "activation_scaling",
     "γ curv.": "gamma_curvature",
 }
-OF_CURVATURE = ("σ²", "± %", "γ/σ²", "relative", "γ curv.")
-MODES = {"train": "as it trains", "eval": "in evaluation mode"}
 MOST_FINDINGS = 2  # that are told in full, without -v
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 MOST_ROWS = 12
@@ -107,19 +117,11 @@ class Report(Printed, Record):
         return iter(self.blocks)
 
     def __getitem__(self, name: str) -> BlockReport:
-        for block in self.blocks:
-            if block.name == name:
-                return block
-        reasons = dict(self.skipped)
-        like = [block.name for block in self.blocks if block.name.rpartition(".")[0] == name]
-        why = f": {reasons[name]}" if name in reasons else f": it has {len(self.blocks)} blocks, see report.blocks"
-        raise HessdiagError(f"the report has no block {name!r}" + (f": ask for {' or '.join(like)}" if like else why))
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __bool__(self) -> bool:
-        return True
+        blocks = {block.name: block for block in self.blocks}
+        if name not in blocks:
+            near = few([block for block in blocks if name in block] or blocks)
+            raise HessdiagError(f"the report has no block {name!r}: {dict(self.skipped).get(name, f'it has {near}')}")
+        return blocks[name]
 
     def __contains__(self, block: object) -> bool:
         return any(block in (each.name, each) for each in self.blocks)
@@ -155,8 +157,7 @@ class Report(Printed, Record):
         frame = self.to_dataframe()
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
-        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
-        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
+        frame["name"] = [printable(name) for name in frame["name"]]
         text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
         if path is not None:
             write_text(path, text)
@@ -172,10 +173,8 @@ class Report(Printed, Record):
         parts += [[verdict.balance.sentence, *(verdict.balance.notes if whole else ())]]
         if whole:
             none = [(b.name, "its gradient is 0 up to rounding") for b in self.blocks if b.avg_sq_singular_value == 0]
-            titles = ", ".join(f"{title} {name}" for title, name in COLUMNS.items() if title not in (name, "block"))
             parts += [[*self.header(), "", block_table(self), "", *self.summary()]]
             parts += [grouped("not measured:", self.skipped, whole=True), grouped("no curvature:", none)]
-            parts += [[f"attributes (and keys of the JSON) of the columns: {titles}"]]
         elif detail == "table":
             shown: list[str | TextTable] = [*self.header()]
             if self.weights and self.method != "none":
@@ -187,81 +186,55 @@ class Report(Printed, Record):
 
     def header(self) -> list[str]:
         """Lines on what was measured, of what."""
-        matrix = {"ggn": "Gauss-Newton", "hessian": "Hessian"}[self.matrix]
         view = "per example" if self.per == "example" else "of the batch mean"
-        measured = f"{matrix} {view}" if self.method != "none" else "signals alone"
+        measured = f"{MATRICES[self.matrix]} {view}" if self.method != "none" else "signals alone"
         loss = f"loss {self.loss}{' (--data FILE:FN gives targets)' if self.loss == 'random-quadratic' else ''}"
         lines = [
             f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
             f"{loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
         ]
-        return [*lines, *filter(None, [read(self), fresh(self)])]
+        count, given = self.batches_read, self.batches_given
+        if count not in (0, given):
+            lines += [f"{count} of {given or 'the'} batches of the data read: diagnose(model, batches) reads more"]
+        if self.signals is not None and (norms := self.signals.fresh_norms):
+            what = f"batch normalisations that have never seen data ({norms}) leave activations as they are"
+            lines += [f'{what}: mode="train" measures the network as it trains']
+        return lines
 
     def summary(self) -> list[str]:
         """Lines on the spread over the weights, the method, and what ended the sampling."""
-        symbols = zip(("γ", "ν", "σ²")[: 2 if self.method == "none" else 3], SPREAD_KEYS, strict=False)
-        spreads = "   ".join(f"{symbol} {short(self.spread[key])}" for symbol, key in symbols)
+        symbols = zip(("γ", "ν", "σ²"), self.spread.values(), strict=True)
+        spreads = "   ".join(f"{symbol} {short(value)}" for symbol, value in symbols)
         how = f"method {self.method} ({self.method_reason})" if self.method != "none" else ""
         return [*filter(None, [f"spread over weight blocks, max/min:  {spreads}", how, sampling(self)])]
 
 
-def read(report: Report) -> str:
-    """How many batches of how many were read, and what reads more; nothing where there is only one."""
-    count, given = report.batches_read, report.batches_given
-    if count == 0 or given == 1:
-        return ""
-    if count == given:
-        return f"all {given} batches of the data read"
-    first = f"{count} of {given} batches" if given else "first batch" if count == 1 else f"first {count} batches"
-    return f"{first} of the data read: diagnose(model, batches) reads more"
-
-
-def fresh(report: Report) -> str:
-    """Whether batch normalisations use running statistics of no data; nothing where all have seen some."""
-    count = 0 if report.signals is None else report.signals.fresh_norms
-    have = "batch normalisation has" if count == 1 else "batch normalisations have"
-    what = f"{count} {have} never seen data and leave activations as they are"
-    return f'{what}: mode="train" measures the network as it trains' if count else ""
-
-
 def sampling(report: Report) -> str:
-    """What came of the random directions; nothing where all is exact."""
+    """How many random directions there were, and how large that leaves the errors; nothing where all is exact."""
     sampled = [block for block in report.blocks if block.ended not in ("exact", "unmeasured")]
     if not sampled:
         return ""
     most = max(block.products for block in report.blocks)
-    if report.rtol is None:
-        errors = [block.relative_stderr for block in sampled if block.kind == "weight"]
-        worst = f"up to {percent(max(errors))} %" if errors and all(map(math.isfinite, errors)) else "not all known"
-        if most == 0:
-            return f"sampling: some of the examples, standard errors {worst}"
-        return f"sampling: {most} products a block, standard errors {worst}; --rtol (rtol=) asks for smaller ones"
-    missed = [b.name for b in sampled if b.ended == "budget" and not 0 < b.relative_stderr <= report.rtol]
-    where = f" on {', '.join(missed)}" if missed else ""
-    ended = "missed" if missed else "reached"
-    return f"sampling: rtol {report.rtol:g} {ended} with at most {most} products a block{where}"
+    how = f"at most {most} products a block" if most else "some of the examples"
+    asked = "rtol= (--rtol) asks for less" if report.rtol is None else f"rtol {report.rtol:g} was asked for"
+    shown = [block for block in sampled if block.kind == "weight"] or sampled
+    worst = percent(float(np.max([block.relative_stderr for block in shown])))
+    return f"sampling: {how}, standard errors up to {worst} % ({asked})"
 
 
 def block_table(report: Report) -> TextTable:
     """All symbols of all blocks, in execution order."""
-    left_out = {*(() if report.method != "none" else OF_CURVATURE)}
-    left_out |= {"± %"} if all(not block.stderr > 0 for block in report.blocks) else set()
-    left_out |= {"tr G"} if all(math.isnan(block.trace) for block in report.blocks) else set()
-    kept = [title not in left_out for title in COLUMNS]
-    titles, *rows = [[*compress(row, kept)] for row in (COLUMNS, *map(cells, report.blocks))]
-    return TextTable(titles, rows, left=2)
+    return with_values([*COLUMNS], [cells(block) for block in report.blocks], left=2)
 
 
 def cells(block: BlockReport) -> list[str]:
     """Texts of one row, in the order of `COLUMNS`."""
-    lost = block.lost_in_noise
-    return [
-        block.name, size(block.shape), short(block.gamma), short(block.nu),
-        "undecided" if lost else short(block.avg_sq_singular_value),
-        percent(math.nan if lost else block.relative_stderr), short(math.nan if lost else block.ratio),
-        short(math.nan if lost else block.relative_ratio), short(block.trace), short(block.activation_scaling),
-        short(block.gamma_curvature),
-    ]  # fmt: skip
+    sigma, of_sigma = short(block.avg_sq_singular_value), [block.relative_stderr, block.ratio, block.relative_ratio]
+    if block.lost_in_noise:
+        sigma, of_sigma = "undecided", [math.nan] * 3
+    error = percent(of_sigma[0]) if block.stderr != 0 else ""
+    others = (of_sigma[1], of_sigma[2], block.trace, block.activation_scaling, block.gamma_curvature)
+    return [block.name, size(block.shape), short(block.gamma), short(block.nu), sigma, error, *map(short, others)]
 
 
 def scale_invariant(report: Report) -> tuple[str, ...]:
@@ -287,11 +260,9 @@ class Row(NamedTuple):
         return self.ratios[0] if math.isnan(mean) else mean
 
     @property
-    def away(self) -> float:
+    def distance(self) -> float:
         """How far from 1 they are, up or down, as a logarithm; 0 where that is unknown."""
-        if math.isnan(self.typical):
-            return 0.0
-        return abs(math.log(self.typical)) if 0 < self.typical < math.inf else math.inf
+        return math.log(away(self.typical))
 
 
 def layer_table(weights: Sequence[BlockReport]) -> TextTable:
@@ -301,24 +272,18 @@ def layer_table(weights: Sequence[BlockReport]) -> TextTable:
     """
     curvatures = [root(block) for block in weights]
     middle = geometric_mean(curvatures)
+    named = [(b.name, (b.shape, c == 0)) for b, c in zip(weights, curvatures, strict=True)]
     rows = []
-    for label, places in siblings(
-        [(b.name, (b.shape, c == 0)) for b, c in zip(weights, curvatures, strict=True)]
-    ).items():
-        errors = [weights[place].relative_stderr / 2 for place in places]  # of roots
-        error = math.inf if any(map(math.isnan, errors)) else max(errors)
+    for label, places in siblings(named).items():
+        error = float(np.max([weights[place].relative_stderr / 2 for place in places]))  # of roots
         rows.append(Row(label, size(weights[places[0]].shape), [curvatures[i] / middle for i in places], error))
-    rows.sort(key=lambda row: -1.0 if math.isnan(row.typical) else row.typical, reverse=True)
-    longest = max([math.log(2), *(row.away for row in rows if row.away < math.inf)])
     if len(rows) > MOST_ROWS:
-        far = sorted(rows, key=lambda row: row.away)[1 - MOST_ROWS :]
-        near = [ratio for row in rows if row not in far for ratio in row.ratios]
-        place = next(i for i, row in enumerate(rows) if row not in far)
-        rows = [row for row in rows if row in far]
-        rows.insert(place, Row(f"and {len(near)} more layers", "", near))
-    cells = [_cells(row, longest) for row in rows]
-    kept = [i < 3 or any(row[i] for row in cells) for i in range(len(TITLES))]
-    return TextTable([*compress(TITLES, kept)], [[*compress(row, kept)] for row in cells], left=2)
+        rows.sort(key=lambda row: row.distance)
+        near = [ratio for row in rows[: 1 - MOST_ROWS] for ratio in row.ratios]
+        rows = [Row(f"and {len(near)} more layers", "", near), *rows[1 - MOST_ROWS :]]
+    rows.sort(key=lambda row: -1.0 if math.isnan(row.typical) else row.typical, reverse=True)
+    longest = max([math.log(2), *(row.distance for row in rows if row.distance < math.inf)])
+    return with_values(TITLES, [_cells(row, longest) for row in rows], left=2)
 
 
 def root(block: BlockReport) -> float:
@@ -332,6 +297,6 @@ def _cells(row: Row, longest: float) -> list[str]:
     span = f"{short(min(known), 2)}–{short(max(known), 2)}" if len(known) > 1 else ""
     error = f"± {short(100 * row.error, 2)} %" if SEEN < row.error < 1 else "" if row.error <= SEEN else "> 100 %"
     ratio = f"{short(row.typical)}×" if row.typical >= 0 else "–"
-    length = BAR if row.away == math.inf else round(BAR * row.away / longest)
-    left, right = ("█" * length, "") if row.typical < 1 else ("", "█" * length if row.typical >= 1 else "")
+    bar = "█" * round(BAR * min(row.distance / longest, 1.0))
+    left, right = (bar, "") if row.typical < 1 else ("", bar)
     return [row.label, row.shape, ratio, span, error, f"{left:>{BAR}}│{right:<{BAR}}"]

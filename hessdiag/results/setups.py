@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hessdiag.arguments import check_kind
+from hessdiag.arguments import check_kind, few
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import CONFIDENCE, level_of, uncounted
-from hessdiag.results.numbers import Array, normalize, short, spread
+from hessdiag.results.findings import CONFIDENCE, BalanceLevel, level_of, uncounted
+from hessdiag.results.numbers import Array, geometric_mean, normalize, short, spread
 from hessdiag.results.records import Record
 from hessdiag.results.report import Report
 from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
@@ -264,14 +264,38 @@ class InitCheck(Printed, Record):
         return variance_factors(self.checked.names, self.checked.means())
 
     @property
-    def level(self) -> str:
+    def level(self) -> BalanceLevel:
         """`"balanced"`, `"uneven"`, `"unbalanced"` or `"undecided"`, as of the balance of a report."""
-        return _judge(self)[0]
+        return level_of(self.checked.spread().value) if len(self.checked.names) > 1 else "undecided"
 
     @property
     def verdict(self) -> str:
-        """What to take away, in a few sentences."""
-        return _judge(self)[1]
+        """What to take away, in a few sentences; curvatures differ by the root of the spread of σ²."""
+        checked, interval, names, means = self.checked, self.checked.spread(), self.checked.names, self.checked.means()
+        if len(names) < 2:
+            sentences = [f"{self.init}: nothing to compare, {len(names)} weight of the network counts."]
+        elif not 0 < interval.value < math.inf:
+            flat = few(name for name, value in zip(names, means, strict=True) if not value > 0)
+            sentences = [f"{self.init}: {flat} has no curvature, or an undefined one; there is nothing to scale."]
+        else:
+            room = f" ({short(interval.low)} to {short(interval.high)} over trials)" if len(checked.setups) > 1 else ""
+            sentences = [f"{self.init}: {self.level}, σ² within {short(interval.value)}×{room}."]
+            if self.level != "balanced":
+                apart, (worst, factor) = short(math.sqrt(interval.value)), next(iter(self.variance_factors.items()))
+                ends = f"from {names[int(means.argmin())]} to {names[int(means.argmax())]}"
+                sentences.append(f"Curvatures differ by about {apart}×, {ends}.")
+                sentences.append(f"{worst} is the farthest from the others: multiply its variance by {short(factor)}.")
+            if len(self.schemes) > 1:
+                best = self.schemes[0]
+                sentences.append(f"Rank {self.rank} of {len(self.schemes)}.")
+                if best is not checked:
+                    sentences.append(f"{best.init} is the most balanced, within {short(best.spread().value)}×.")
+        if checked.invariant:
+            sentences.append(uncounted(checked.invariant))
+        if checked.saturates:
+            sentences.append(f"The outputs' variance is {short(checked.output_variance_mean)}.")
+            sentences.append("For a log-softmax loss bring it into 0.01 to 0.1: hessdiag.surgery.normalise_output.")
+        return " ".join(sentences)
 
     def text(self, detail: Detail = "table") -> str:
         """Return the verdict (`"brief"`), then the ranking and the layers of the checked one."""
@@ -290,16 +314,10 @@ class InitCheck(Printed, Record):
             "",
             f"{MARK} the one asked about. Spreads: max/min over the weights of means over trials (95 % interval).",
         ]
-        if any(scheme.saturates for scheme in self.schemes):
-            parts.append("! variance of the outputs outside 0.01 to 0.1, the range that suits log-softmax losses.")
         conventions = [f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            columns = [values / np.exp(np.log(values).mean()) for values in map(self.checked.means, KEYS)]  # of (L,)
-        factors = self.variance_factors
-        rows = [
-            [name, *map(short, (*row, factors.get(name, math.nan)))]
-            for name, *row in zip(self.checked.names, *columns, strict=True)
-        ]
+        columns = [values / geometric_mean(values.tolist()) for values in map(self.checked.means, KEYS)]  # of (K,)
+        factors = [self.variance_factors.get(name, math.nan) for name in self.checked.names]
+        rows = [[name, *map(short, row)] for name, *row in zip(self.checked.names, *columns, factors, strict=True)]
         parts += [*conventions, "", f"layers under {self.init}", TextTable(LAYERS, rows)]
         return plain_text(parts, whole=detail == "whole")
 
@@ -309,8 +327,7 @@ class InitCheck(Printed, Record):
         return [
             f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init,
             short(sigma.value) + between,
-            *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean)),
-            short(scheme.output_variance_mean) + (" !" if scheme.saturates else ""),
+            *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean, scheme.output_variance_mean)),
         ]
 
 
@@ -333,35 +350,3 @@ def variance_factors(names: Sequence[str], sigma: Array) -> dict[str, float]:
     logs = np.log(sigma)
     order = np.argsort(-np.abs(logs - np.median(logs)), kind="stable")
     return {names[i]: float(np.exp((logs[i] - np.median(np.delete(logs, i))) / 2)) for i in order}
-
-
-def _judge(check: InitCheck) -> tuple[str, str]:
-    """Level and sentences. σ² is a *squared* curvature, so that curvatures differ by the root of its spread."""
-    checked = check.checked
-    interval = checked.spread()
-    level, names, means = level_of(interval.value), checked.names, checked.means()
-    left_out = [uncounted(checked.invariant)] if checked.invariant else []
-    if len(names) < 2:
-        few = f"{check.init}: nothing to compare, {len(names)} weight of the network counts."
-        return "undecided", " ".join([few, *left_out])
-    if level == "undecided" or math.isinf(interval.value):
-        flat = [name for name, value in zip(names, means, strict=True) if value == 0]  # below 0 it is noise
-        what = "has no curvature in any trial, or an undefined one; there is nothing to scale."
-        return "unbalanced" if flat else "undecided", f"{check.init}: {', '.join(flat) or 'some block'} {what}"
-    room = f" ({short(interval.low)} to {short(interval.high)} over trials)" if math.isfinite(interval.low) else ""
-    sentences = [f"{check.init}: {level}, σ² within {short(interval.value)}×{room}."]
-    if level != "balanced":
-        apart, (worst, factor) = short(math.sqrt(interval.value)), next(iter(check.variance_factors.items()))
-        ends = f"from {names[int(means.argmin())]} to {names[int(means.argmax())]}"
-        sentences.append(f"Curvatures differ by about {apart}×, {ends}.")
-        sentences.append(f"{worst} is the farthest from the others: multiply its variance by {short(factor)}.")
-    if len(check.schemes) > 1:
-        other = check.schemes[1 if check.rank == 1 else 0]
-        what = "comes next with" if check.rank == 1 else "is the most balanced, within"
-        best = short(other.spread().value)
-        sentences.append(f"Rank {check.rank} of {len(check.schemes)}; {other.init} {what} {best}×.")
-    sentences += left_out
-    if checked.saturates:
-        variance = f"The outputs' variance is {short(checked.output_variance_mean)}: for a log-softmax loss bring it"
-        sentences.append(f"{variance} into 0.01 to 0.1, with hessdiag.surgery.normalise_output.")
-    return level, " ".join(sentences)

@@ -11,9 +11,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from hessdiag.errors import HessdiagError
-from hessdiag.results.numbers import Z95, Array, percent, short
+from hessdiag.results.blocks import MATRICES, MODES
+from hessdiag.results.numbers import Z95, Array, bounded, percent, short
 from hessdiag.results.records import Record
-from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text, printable, size
+from hessdiag.results.text_table import Detail, Printed, plain_text, printable, size, with_values
 
 TITLES = ("block", "size", "trace", "± 95 %", "λ_max", "±", "effective rank", "2/λ_max", "λ_min")
 
@@ -119,15 +120,13 @@ class Sharpness(Printed, BlockSharpness):
 
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""
-        what = "Hessian" if self.matrix == "hessian" else "Gauss-Newton matrix"
-        mode = "as it trains" if self.mode == "train" else "as for inference"
         lines = [
-            f"{printable(self.name)}: λ_max {_bounded(self.largest, self.largest_error)}, trace"
-            f" {_bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
+            f"{printable(self.name)}: λ_max {bounded(self.largest, self.largest_error)}, trace"
+            f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
             f"Gradient descent is stable below a rate of {short(self.edge)} (2/λ_max), where the loss is quadratic.",
         ]
         if self.smallest < 0:
-            lines.append(f"λ_min is {_bounded(self.smallest, self.smallest_error)}.")
+            lines.append(f"λ_min is {bounded(self.smallest, self.smallest_error)}.")
         if len(self.blocks) > 1:
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
             lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")
@@ -135,21 +134,15 @@ class Sharpness(Printed, BlockSharpness):
         lines += [f"! The block of {name} has no information: products with it are rounding." for name in empty]
         if detail == "brief":
             return plain_text(lines)
-        rows = [_cells(each) for each in self]
-        shown = TITLES if any(row[-1] != "–" for row in rows) else TITLES[:-1]
         left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"]
         return plain_text([
             *lines,
-            f"{what} of the mean loss of {self.batch_size} examples, {self.loss}, {mode}",
-            *("", TextTable(shown, [row[: len(shown)] for row in rows]), ""),
+            f"{MATRICES[self.matrix]} of the mean loss of {self.batch_size} examples, {self.loss}, {MODES[self.mode]}",
+            *("", with_values(TITLES, [_cells(each) for each in self]), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
             *left,
         ])  # fmt: skip
-
-
-def _bounded(value: float, error: float) -> str:
-    return short(value) if not error > 0 else f"{short(value)} ± {short(error)}"
 
 
 def _cells(block: BlockSharpness) -> list[str]:

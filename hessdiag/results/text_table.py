@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from textwrap import wrap
 from typing import Literal
 
@@ -41,6 +42,12 @@ class TextTable:
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: int = 1
+
+
+def with_values(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> TextTable:
+    """A table without the columns that have no value in any row."""
+    kept = [i < left or any(row[i] not in ("", "–") for row in rows) for i in range(len(titles))]
+    return TextTable([*compress(titles, kept)], [[*compress(row, kept)] for row in rows], left)
 
 
 class Printed:

@@ -38,7 +38,7 @@ def lightning_callback(
     class LightningMonitor(library.Callback):  # type: ignore[misc,name-defined]
         """Lightning's callback with a monitor, once training has begun."""
 
-        monitor: Monitor | None = None
+        monitor: Any = None
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Make the monitor of the network."""
@@ -54,7 +54,6 @@ def lightning_callback(
 
         def on_train_batch_start(self, trainer: Any, _module: Any, batch: Any, *_: Any) -> None:
             """Count the step, and measure where one is due."""
-            assert self.monitor is not None
             inputs, targets = batch if read_batch is None else read_batch(batch)
             self.monitor.step(inputs, targets, step=trainer.global_step)
 

@@ -6,10 +6,8 @@ The template escapes every text that is put into it, so that names of a model ar
 from __future__ import annotations
 
 import base64
-import math
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 
@@ -21,8 +19,7 @@ from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.numbers import short
 from hessdiag.results.records import write_text
-from hessdiag.results.report import COLUMNS, BlockReport, Report, cells, layer_table
-from hessdiag.results.setups import InitCheck
+from hessdiag.results.report import Report, block_table, layer_table
 from hessdiag.results.text_table import printable
 from hessdiag.view import plots
 from hessdiag.view.plots.style import rendered
@@ -30,39 +27,27 @@ from hessdiag.view.plots.style import rendered
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
 
 
-def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = None) -> str:
+def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
     """Return one HTML page that needs nothing else; also write it to `path` when one is given.
 
-    That of a report has the verdict, the findings, a table of the blocks, figures, definitions and settings; that of a
-    check of an initialisation its text and its figure.
+    It has the verdict, the findings, a table of the blocks, figures, definitions and settings.
     """
-    check_kind("report", report, (Report, InitCheck), "pass the Report of hessdiag.diagnose")
-    text = _page_of_check(report) if isinstance(report, InitCheck) else _page(report)
-    if path is not None:
-        write_text(path, text)
-    return text
-
-
-def _page_of_check(check: InitCheck) -> str:
-    address, width = _picture(plots.draw_init_check(check))
-    values = {"title": f"Initialisation {check.init}", "text": check.text(), "address": address, "width": width}
-    return _environment().get_template("check.html.jinja").render(values)
-
-
-def _page(report: Report) -> str:
+    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
     template = _environment().get_template("page.html.jinja")
-    return template.render(
+    text = template.render(
         report=report,
         places={block.name: number for number, block in enumerate(report.blocks)},
         rules=CATALOGUE,
         glance=layer_table(report.weights) if report.heatmap.names else None,
-        columns=tuple(COLUMNS),
-        cells=_cells,
+        symbols=block_table(report),
         map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,
         layers=_picture(plots.draw_layers(report)) if report.blocks else None,
         settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
     )
+    if path is not None:
+        write_text(path, text)
+    return text
 
 
 def _picture(figure: Figure) -> tuple[str, int]:
@@ -93,11 +78,3 @@ def _breakable(name: str) -> Markup:
     Markup('a&lt;b.<wbr>weight')
     """
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[._])", printable(name)))
-
-
-def _cells(block: BlockReport) -> Iterator[tuple[str, str]]:
-    """Texts of a row after the name, with all digits of those that are measured numbers."""
-    for key, text in list(zip(COLUMNS.values(), cells(block), strict=True))[1:]:
-        value = getattr(block, key)
-        exact = "undefined" if isinstance(value, float) and math.isnan(value) else repr(value)
-        yield text, exact if isinstance(value, float) else ""

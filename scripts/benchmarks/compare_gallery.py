@@ -144,7 +144,8 @@ def averages(cases: list[dict[str, list[tuple[bool, bool]]]]) -> dict[str, list[
 
 def two_seeds(reports: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     """Quantiles of the factors between two seeds of one healthy network, and how many would get a warning."""
-    from hessdiag.results.comparison import away, compare_reports
+    from hessdiag.results.comparison import compare_reports
+    from hessdiag.results.numbers import away
 
     factors: dict[str, list[float]] = {"standard errors of E[W²]": []}
     groups: dict[tuple[str, ...], list[Any]] = {}

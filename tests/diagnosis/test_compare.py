@@ -42,7 +42,7 @@ def test_ratios_of_one_layer_ten_times_as_large_and_the_other_way_round() -> Non
         assert other["nu"].relative == pytest.approx(1.0)
     assert middle["nu"].relative == pytest.approx(1e-4)
     assert comparison.findings[0].blocks == ("2.weight",)
-    assert "weights 10.0× larger" in comparison.findings[0].message
+    assert "weights 10.0× as large" in comparison.findings[0].message
     model = relu_net()
     other = scaled(model, "4.weight", 0.2)
     there, back = hessdiag.compare(model, other, X), hessdiag.compare(other, model, X)
@@ -68,7 +68,7 @@ def test_both_models_see_the_same_examples_and_two_seeds_of_one_network_give_no_
     inputs, targets = case.batch(seed=0)
     models = [case.build("after", seed=seed, width=64) for seed in (0, 1)]
     comparison = hessdiag.compare(*models, inputs[:16], targets[:16], loss=case.loss)
-    assert [finding.severity for finding in comparison.findings] == ["note"]
+    assert comparison.findings == ()
 
 
 def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:

@@ -149,8 +149,9 @@ def test_a_report_knows_its_blocks_and_cannot_be_changed() -> None:
     assert [block.name for block in report] == ["fc1.weight", "fc2.weight"]
     for name, message in (
         ("norm.weight", r"no block 'norm\.weight': vector of 6"),
-        ("fc3", r"no block 'fc3': it has 2 blocks, see report\.blocks"),
-        ("fc1", "no block 'fc1': ask for fc1.weight"),
+        ("fc3", r"no block 'fc3': it has fc1\.weight, fc2\.weight"),
+        ("head", r"no block 'head': it has fc1\.weight, fc2\.weight"),
+        ("fc1", r"no block 'fc1': it has fc1\.weight$"),
     ):
         with pytest.raises(hessdiag.HessdiagError, match=message):
             report[name]

@@ -79,18 +79,15 @@ def test_nothing_is_wider_than_120_columns_and_no_number_is_cut(value: float) ->
     assert len({len(row.split()) for row in rows}) == 1
 
 
-def test_sampling_says_what_ended_it() -> None:
+def test_sampling_says_how_large_errors_are() -> None:
     reached = build_block(ended="rtol", products=64)
-    known = build_block(name="wte.weight", ended="budget", products=400, stderr=0.0084)  # within rtol all the same
     missed = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
     heatmap = build_report().heatmap
-    assert "sampling: rtol 0.05 reached with at most 64 products a block" in build_report(reached).text("whole")
-    text = build_report(reached, known, missed, heatmap=heatmap).text("whole")
-    assert "sampling: rtol 0.05 missed with at most 400 products a block on fc2.weight\n" in text
+    text = build_report(reached, missed, heatmap=heatmap).text("whole")
+    assert "sampling: at most 400 products a block, standard errors up to 25.0 % (rtol 0.05 was asked for)" in text
     fixed = [build_block(ended="sampled", products=32, stderr=0.1), build_block(name="u", kind="scalar")]
-    assert "sampling: 32 products a block, standard errors up to 5.0 %;" in build_report(*fixed, rtol=None).text(
-        "whole"
-    )
+    text = build_report(*fixed, rtol=None).text("whole")
+    assert "sampling: at most 32 products a block, standard errors up to 5.0 % (rtol= (--rtol) asks for less)" in text
     assert "sampling" not in repr(build_report())
 
 
@@ -115,12 +112,10 @@ def test_every_column_says_which_attribute_it_shows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| (.+?) \| `(\w+)` \|", page, re.MULTILINE)
     legend = {title: name for titles, name in told for title in titles.split(", ")}
-    whole = mixed_report().text("whole").split()
     assert set(COLUMNS.values()) <= {f.name for f in dataclasses.fields(BlockReport)}
     for title, name in COLUMNS.items():
         if title not in ("block", "shape"):
             assert legend[title] == name
-            assert f"{name}," in whole or name in whole
 
 
 @pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])
@@ -159,9 +154,9 @@ def test_layers_stand_by_their_curvature_and_those_near_the_typical_one_are_coun
     sizes = [2.0 ** (i - 10) for i in range(21)]
     rows = rows_of(build_report(*curved(*sizes, name="l{}")), "layer", "table")[1:]
     assert [row.split()[0] for row in rows] == [
-        "l20", "l19", "l18", "l17", "l16", "and", "l5", "l4", "l3", "l2", "l1", "l0",
+        "l20", "l19", "l18", "l17", "l16", "l15", "and", "l4", "l3", "l2", "l1", "l0",
     ]  # fmt: skip
-    assert rows[5].split() == ["and", "10", "more", "layers", "1.41×", "0.062–32", "│"]
+    assert rows[6].split() == ["and", "10", "more", "layers", "0.707×", "0.031–16", "│"]
 
 
 NETWORKS: dict[str, Callable[[], nn.Module]] = {

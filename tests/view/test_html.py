@@ -13,7 +13,7 @@ import pytest
 from hessdiag import to_html
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.findings import Finding
-from hessdiag.results.report import COLUMNS, Report, cells, layer_table
+from hessdiag.results.report import Report, block_table, layer_table
 from tests.synthetic import build_block, build_report
 
 VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
@@ -175,11 +175,11 @@ def test_is_read_without_seeing() -> None:
 def test_says_what_the_text_table_says(name: str) -> None:
     report, page = REPORTS[name], Page(page_of(name))
     assert report.verdict.balance.sentence.split("x\x07")[0] in page.text("p")
-    assert all(column in page.text("thead") for column in COLUMNS)
+    symbols = block_table(report)
+    assert all(title in page.text("thead") for title in symbols.titles)
     body = page.text("tbody")
     assert all(row[2] in body for row in layer_table(report.weights).rows)
-    for block in report.blocks:
-        assert all(text in body for text in cells(block)[1:])
+    assert all(text in body for row in symbols.rows for text in row[1:])
     if report.loss != "<i>":
         assert " ".join(report.header()[0].split()) in page.text("p")
     assert f"seed{report.seed}" in body

@@ -42,7 +42,7 @@ def test_reference_median_and_range_are_where_they_should_be() -> None:
         assert panel_texts(axes) == [f"median {median:.3f}", f"5–95 %: {low:.3f}–{high:.2f}"]
         assert sum(heights(axes)) == 100
     figure = draw_ratios(build_setups(count=1, ratio=np.array([[0.5, 0.81, 1.0, 2.0, 4.0]])))
-    assert panel_texts(figure.axes[1]) == ["one value: 0.810"]
+    assert panel_texts(figure.axes[1]) == ["median 0.810", "5–95 %: 0.810–0.810"]
     assert not by_gid(figure.axes[1], "range")
     assert [sum(heights(axes)) for axes in figure.axes] == [1] * 5
 

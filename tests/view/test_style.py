@@ -11,26 +11,26 @@ from matplotlib.text import Text
 
 from hessdiag import HessdiagError
 from hessdiag.view import plots
-from hessdiag.view.plots.style import QUANTITIES, short_labels
+from hessdiag.view.plots.layers import QUANTITIES
+from hessdiag.view.plots.style import short_labels
 from tests.synthetic import build_block, build_report
 from tests.view.figures import build_setups, texts_of
-from tests.view.test_init_check import build_check
 
 WEIGHTS = [build_block("a.weight"), build_block("b.weight")]
 
 
 def test_caption_has_every_setting_and_lists_what_differs() -> None:
     assert plots.caption(build_setups(seed=3)) == (
-        "lenet · geometric initialisation · random-quadratic loss · Gauss-Newton, per example · batch size 1024"
+        "lenet · geometric initialisation · random-quadratic loss · Gauss-Newton per example · batch size 1024"
         " · 100 trials · exact method · seeds 3–102"
     )
     report = build_report(WEIGHTS[:1], matrix="hessian", per="batch", method="probe", seed=5)
-    assert plots.caption(report).endswith("Hessian, per batch · batch size 64 · 1 trial · probe method · seed 5")
+    assert plots.caption(report).endswith("Hessian per batch · batch size 64 · 1 trial · probe method · seed 5")
     text = plots.caption(
         build_setups(init="fan-in", matrix="hessian", method="probe"), build_setups(), build_setups(init="arithmetic")
     )
     assert "fan-in, geometric and arithmetic initialisation" in text
-    assert "Hessian and Gauss-Newton, per example" in text
+    assert "Hessian per example and Gauss-Newton per example" in text
     assert "probe and exact method" in text
     assert text.count("random-quadratic") == 1
 
@@ -83,17 +83,17 @@ def test_a_figure_that_fails_to_draw_leaves_the_old_files(tmp_path: Path, monkey
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_labels_keep_what_tells_blocks_apart_and_a_quantity_looks_alike_in_every_figure() -> None:
+def test_labels_keep_what_tells_blocks_apart_and_a_quantity_has_one_colour() -> None:
     names = [f"encoder.stages.{i}.layers.{j}.convolution.weight" for i in range(4) for j in range(12)]
     labels = short_labels(names)
     assert len(set(labels)) == len(names)
     assert max(map(len, labels)) <= 28
     names = ["fc1.weight", "fc1.bias", "weight", "rnn.weight_ih_l0"]
     assert short_labels(names) == ["fc1", "fc1.bias", "weight", "rnn.weight_ih_l0"]
-    for figure in (plots.draw_layers(build_report(WEIGHTS)), plots.draw_init_check(build_check(2))):
-        for quantity in QUANTITIES:
-            assert colours_of(figure, quantity.marker) == {quantity.colour}
-            assert any(text.startswith(quantity.label) for text in texts_of(figure))
+    figure = plots.draw_layers(build_report(WEIGHTS))
+    for quantity in QUANTITIES:
+        assert colours_of(figure, quantity.marker) == {quantity.colour}
+        assert any(text.startswith(quantity.label) for text in texts_of(figure))
 
 
 def colours_of(figure: Figure, marker: str) -> set[str]:

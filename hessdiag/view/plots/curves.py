@@ -12,7 +12,6 @@ from matplotlib.ticker import MaxNLocator
 
 from hessdiag.arguments import check_kind
 from hessdiag.results.numbers import Z95, Array, short
-from hessdiag.results.report import Report
 from hessdiag.results.setups import Setups
 from hessdiag.results.sharpness import Sharpness
 from hessdiag.view.plots import style
@@ -50,17 +49,14 @@ def draw_density(found: Sharpness, name: str = "") -> Figure:
     return figure
 
 
-def draw_ratios(setups: Setups | Report) -> Figure:
+def draw_ratios(setups: Setups) -> Figure:
     """Draw histograms of γ/σ², theory over measurement, one panel a block, over all trials.
 
     A panel whose bars sit on the dashed line at 1 says that the theory predicts the curvature of that block; bars to
     the left say that it predicts too little. The solid line is the median, the band the 5–95 % range; both are printed
     above the panel. Ratios that are undefined (no finite number) or 0 have no place on the axis and are counted there.
-    A report gives a bar a panel.
     """
-    check_kind("setups", setups, (Setups, Report), "pass Setups as measure_setups returns, or a Report")
-    if isinstance(setups, Report):
-        setups = Setups.collect([setups])
+    check_kind("setups", setups, Setups, "pass Setups as measure_setups returns")
     ratio = np.asarray(setups.columns["ratio"], dtype=np.float64)  # (S, L)
     blocks = ratio.shape[1]
     columns = blocks if blocks <= 5 else min(7, math.ceil(math.sqrt(1.2 * blocks)))
@@ -93,15 +89,13 @@ def _edges(ratio: Array) -> Array:
 
 
 def _draw_panel(axes: Axes, label: str, values: Array, edges: Array) -> None:
-    finite, colour = values[np.isfinite(values)], style.GAMMA.colour
+    finite, colour = values[np.isfinite(values)], style.COLOURS[0]
     statistics = "no defined value\n"
     axes.set(xscale="log", xlim=(edges[0], edges[-1]))
     axes.hist(finite[finite > 0], bins=edges.tolist(), color=colour, alpha=0.55)
     if len(finite):
         low, median, high = np.percentile(finite, (5, 50, 95))
         statistics = f"median {short(median)}\n5–95 %: {short(low)}–{short(high)}"
-        if len(finite) == 1:
-            statistics = f"one value: {short(median)}\n"
         if low < high:
             axes.axvspan(max(low, edges[0]), high, color=colour, alpha=0.13, linewidth=0, zorder=0, gid="range")
         if median > 0:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -16,10 +15,37 @@ from hessdiag.arguments import check_kind
 from hessdiag.results.numbers import Z95, short
 from hessdiag.results.report import BlockReport, Report
 from hessdiag.view.plots import style
-from hessdiag.view.plots.style import QUANTITIES, SIGMA_SQ, Quantity, drawable
+from hessdiag.view.plots.style import drawable
 
-# Markers of each kind of block: (size in points, filled).
-MARKERS = {"weight": (5.5, True), "bias": (4.0, False), "scalar": (2.6, True)}
+
+@dataclass(frozen=True)
+class Quantity:
+    """One of the three numbers of a block.
+
+    Attributes:
+        key: the attribute of a `BlockReport`.
+        label: symbol and meaning.
+        marker, colour: of its dots.
+        offset: rows, so that equal values of a block do not hide one another.
+    """
+
+    key: str
+    label: str
+    marker: str
+    colour: str
+    offset: float
+
+
+GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", style.COLOURS[0], -0.2)
+SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", style.COLOURS[2], 0.0)
+NU = Quantity("nu", "ν, weight-gradient ratio", "s", style.COLOURS[1], 0.2)
+QUANTITIES = (GAMMA, SIGMA_SQ, NU)
+
+MARKERS: dict[str, dict[str, Any]] = {  # of each kind of block
+    "weight": {"markersize": 5.5, "markeredgewidth": 0.0},
+    "bias": {"markersize": 4.0, "markeredgewidth": 1.1, "markerfacecolor": "white"},
+    "scalar": {"markersize": 2.6, "markeredgewidth": 0.0},
+}
 
 
 def draw_layers(report: Report) -> Figure:
@@ -28,24 +54,28 @@ def draw_layers(report: Report) -> Figure:
     A balanced network has each colour in a vertical line; the legend gives the largest over the smallest value among
     the weights. γ (blue) next to σ² (green) says how well the theory predicts the measurement. Biases are hollow and
     learnable scalars small, on the row of their layer. Bars on σ² are ±1.96 standard errors. What is undefined or zero
-    is not drawn, and the caption counts it.
+    is not drawn.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
-    rows = row_names(report.blocks)
-    names = list(dict.fromkeys(rows))
+    frame = report.to_dataframe().assign(row=row_names(report.blocks))
+    names = list(frame["row"].unique())
+    places = frame["row"].map(names.index)
     with style.context("whitegrid"):
         figure = Figure(figsize=(8.5, (0.34 if len(names) <= 12 else 0.2) * len(names) + 1.7))
         axes = figure.subplots()
         axes.set_xscale("log", nonpositive="clip")
-        hidden = []
         for series in QUANTITIES:
-            placed = [(block, names.index(row) + series.offset) for block, row in zip(report.blocks, rows, strict=True)]
-            shown = [(block, y) for block, y in placed if drawable(getattr(block, series.key))]
-            for kind in MARKERS:
-                _draw_kind(axes, series, kind, [(block, y) for block, y in shown if block.kind == kind])
-            if missing := len(placed) - len(shown):
-                symbol = series.label.partition(",")[0]
-                hidden.append(f"{symbol} zero or undefined in {missing} of {len(placed)} blocks")
+            shown = frame.assign(y=places + series.offset)[drawable(frame[series.key].to_numpy(float))]
+            weights = shown[shown["kind"] == "weight"]
+            axes.plot(weights[series.key], weights["y"], color=series.colour, alpha=0.35, zorder=2)
+            for kind, look in MARKERS.items():
+                points = shown[shown["kind"] == kind]
+                axes.plot(points[series.key], points["y"], linestyle="", color=series.colour, marker=series.marker,
+                          zorder=4, gid=f"{kind}:{series.key}", **look)  # fmt: skip
+            if series is SIGMA_SQ:
+                noisy = shown[drawable(shown["stderr"].to_numpy(float))]
+                axes.errorbar(noisy[series.key], noisy["y"], xerr=Z95 * noisy["stderr"], fmt="none",
+                              ecolor=series.colour, elinewidth=1.6, zorder=3)  # fmt: skip
         axes.set_yticks(range(len(names)), labels=style.short_labels(names))
         axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)
@@ -54,22 +84,8 @@ def draw_layers(report: Report) -> Figure:
         axes.set_xlim(low / grow, high * grow)
         style.label_decades(axes.xaxis)
         axes.legend(handles=_legend(report), loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3)
-        note = " · ".join([style.caption(report), *hidden])
-        style.frame(figure, title="Balance of the layers: γ, σ² and ν of each", note=note)
+        style.frame(figure, title="Balance of the layers: γ, σ² and ν of each", note=style.caption(report))
     return figure
-
-
-def _draw_kind(axes: Axes, series: Quantity, kind: str, points: Sequence[tuple[BlockReport, float]]) -> None:
-    values, y = [getattr(block, series.key) for block, _ in points], [y for _, y in points]
-    if kind == "weight":
-        axes.plot(values, y, color=series.colour, alpha=0.35, zorder=2)
-    axes.plot(values, y, linestyle="", marker=series.marker, zorder=4, gid=f"{kind}:{series.key}",
-              **_look(series.colour, kind))  # fmt: skip
-    noisy = [(block, y) for block, y in points if series is SIGMA_SQ and drawable(block.stderr)]
-    if noisy:
-        sigma, y = [block.avg_sq_singular_value for block, _ in noisy], [y for _, y in noisy]
-        reach = [Z95 * block.stderr for block, _ in noisy]
-        axes.errorbar(sigma, y, xerr=reach, fmt="none", ecolor=series.colour, elinewidth=1.6, zorder=3)
 
 
 def row_names(blocks: Sequence[BlockReport]) -> list[str]:
@@ -83,19 +99,13 @@ def _owner(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _look(colour: str, kind: str) -> dict[str, Any]:
-    size, filled = MARKERS[kind]
-    face, edge = (colour, 0.0) if filled else ("white", 1.1)
-    return {"color": colour, "markersize": size, "markerfacecolor": face, "markeredgewidth": edge}
-
-
-def _legend(report: Report) -> list[Artist]:
-    handles: list[Artist] = []
+def _legend(report: Report) -> list[Line2D]:
+    handles = []
     for series in QUANTITIES:
-        bars = series is SIGMA_SQ and any(drawable(b.stderr) for b in report.blocks)
         label = f"{series.label}\nmax/min {short(report.spread[series.key])}"
-        label += ", bars: ± 1.96 stderr" if bars else ""
+        if series is SIGMA_SQ and any(drawable(block.stderr) for block in report.blocks):
+            label += ", bars: ± 1.96 stderr"
         handles.append(Line2D([], [], color=series.colour, marker=series.marker, markersize=5.5, label=label))
     kinds = [kind for kind in ("bias", "scalar") if any(block.kind == kind for block in report.blocks)]
-    handles += [Line2D([], [], linestyle="", marker="o", label=kind, **_look(style.MUTED, kind)) for kind in kinds]
-    return handles
+    look: dict[str, Any] = {"linestyle": "", "marker": "o", "color": style.MUTED}
+    return handles + [Line2D([], [], label=kind, **look, **MARKERS[kind]) for kind in kinds]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from hessdiag.arguments import check_kind, joined
+from hessdiag.results.blocks import MATRICES
 from hessdiag.results.numbers import Array
 from hessdiag.results.records import write_bytes
 from hessdiag.results.report import Report
@@ -31,33 +31,8 @@ SMALL, TEXT, TITLE = 7.0, 8.0, 10.0  # points
 MUTED, WARNING, NEUTRAL = "#595959", "#a02c00", "#c8c8c8"  # explaining text, missing values, cells without a value
 COLOURS = tuple(sns.color_palette("colorblind").as_hex()[i] for i in (0, 1, 2, 3, 4, 9, 7))
 REFERENCE: dict[str, Any] = {"color": MUTED, "linewidth": 0.9, "linestyle": (0, (4, 3))}  # a line to compare with
-MATRIX_NAMES = {"hessian": "Hessian", "ggn": "Gauss-Newton"}
 ENDINGS = (".png", ".svg")
 SHEET = "hessdiag.view.plots.figures"  # the file beside this one, as matplotlib names it
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One of the three numbers of a block, drawn alike in all figures.
-
-    Attributes:
-        key: the attribute of a `BlockReport`.
-        label: symbol and meaning.
-        marker, colour: of its dots.
-        offset: rows, so that equal values of a block do not hide one another.
-    """
-
-    key: str
-    label: str
-    marker: str
-    colour: str
-    offset: float
-
-
-GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", COLOURS[0], -0.2)
-SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", COLOURS[2], 0.0)
-NU = Quantity("nu", "ν, weight-gradient ratio", "s", COLOURS[1], 0.2)
-QUANTITIES = (GAMMA, SIGMA_SQ, NU)
 
 
 @contextmanager
@@ -139,21 +114,16 @@ def caption(*measured: Report | Setups) -> str:
     for each in measured:
         check_kind("a measurement", each, (Report, Setups), "pass reports or Setups, one after the other")
     counts = [len(m) if isinstance(m, Setups) else 1 for m in measured]
-    last = [m.seed + count - 1 for m, count in zip(measured, counts, strict=True)]
-    seeds = [f"{m.seed}–{end}" if end > m.seed else f"{end}" for m, end in zip(measured, last, strict=True)]
-    settings = (
-        _listed(m.model for m in measured),
-        f"{_listed(m.init for m in measured)} initialisation",
-        f"{_listed(m.loss for m in measured)} loss",
-        _listed(MATRIX_NAMES.get(m.matrix, m.matrix) for m in measured)
-        + f", {_listed(f'per {m.per}' for m in measured)}",
-        f"batch size {_listed(m.batch_size for m in measured)}",
-        f"{_listed(counts)} trial{'s' if max(counts) > 1 else ''}",
-        f"{_listed(m.method for m in measured)} method",
-        f"seed{'s' if max(counts) > 1 else ''} {_listed(seeds)}",
-    )
-    return printable(" · ".join(settings))
-
-
-def _listed(values: Iterable[object]) -> str:
-    return joined(dict.fromkeys(str(value) for value in values))
+    seeds = [f"{m.seed}–{m.seed + n - 1}" if n > 1 else m.seed for m, n in zip(measured, counts, strict=True)]
+    several = "s" if max(counts) > 1 else ""
+    settings: list[tuple[str, list[Any]]] = [
+        ("{}", [m.model for m in measured]),
+        ("{} initialisation", [m.init for m in measured]),
+        ("{} loss", [m.loss for m in measured]),
+        ("{}", [f"{MATRICES[m.matrix]} per {m.per}" for m in measured]),
+        ("batch size {}", [m.batch_size for m in measured]),
+        (f"{{}} trial{several}", counts),
+        ("{} method", [m.method for m in measured]),
+        (f"seed{several} {{}}", seeds),
+    ]
+    return printable(" · ".join(form.format(joined(dict.fromkeys(map(str, values)))) for form, values in settings))
