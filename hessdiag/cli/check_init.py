@@ -10,6 +10,7 @@ import typer
 
 from hessdiag.cli.options import (
     MODELS,
+    Html,
     MaxSpread,
     Measured,
     Method,
@@ -34,14 +35,14 @@ Trials = Annotated[int, typer.Option("--setups", help="random networks under eac
 def check_init(
     init: Init, model: Model, measured: Measured, printing: Printing,
     against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Trials = 20, method: Method = "auto",
-    plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
+    html: Html = "", plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
 ) -> None:  # fmt: skip
     """Rank an initialisation among others on one network."""
     others = [name.strip() for name in against.split(",") if name.strip()]
     if against and not others:
         raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")
     output, class_dim = measured.which
-    check_files(resume)
+    check_files(html, resume)
     check_folder(plots)
     import hessdiag
     from hessdiag.parallel.processes import launched
@@ -57,5 +58,5 @@ def check_init(
     if processes.rank > 0:
         return
     printing.draw(lambda: {"init-check": hessdiag.plots.draw_init_check(check)}, plots)
-    printing.show(check)
+    printing.show(check, html=html)
     gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")

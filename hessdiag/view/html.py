@@ -20,6 +20,7 @@ from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.numbers import short
 from hessdiag.results.records import write_text
 from hessdiag.results.report import Report, block_table, layer_table
+from hessdiag.results.setups import InitCheck
 from hessdiag.results.text_table import printable
 from hessdiag.view import plots
 from hessdiag.view.plots.style import rendered
@@ -27,15 +28,29 @@ from hessdiag.view.plots.style import rendered
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
 
 
-def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
+def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = None) -> str:
     """Return one HTML page that needs nothing else; also write it to `path` when one is given.
 
-    It has the verdict, the findings, a table of the blocks, figures, definitions and settings.
+    That of a report has the verdict, the findings, a table of the blocks, figures, definitions and settings; that of a
+    check of an initialisation its text and its maps.
     """
-    check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
+    check_kind("report", report, (Report, InitCheck), "pass the Report of hessdiag.diagnose")
+    text = _page_of_check(report) if isinstance(report, InitCheck) else _page(report)
+    if path is not None:
+        write_text(path, text)
+    return text
+
+
+def _page_of_check(check: InitCheck) -> str:
+    address, width = _picture(plots.draw_init_check(check))
+    template = _environment().get_template("check.html.jinja")
+    return template.render(title=f"Initialisation {check.init}", text=check.text(), address=address, width=width)
+
+
+def _page(report: Report) -> str:
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
     template = _environment().get_template("page.html.jinja")
-    text = template.render(
+    return template.render(
         report=report,
         places={block.name: number for number, block in enumerate(report.blocks)},
         rules=CATALOGUE,
@@ -45,9 +60,6 @@ def to_html(report: Report, path: str | os.PathLike[str] | None = None) -> str:
         layers=_picture(plots.draw_layers(report)) if report.blocks else None,
         settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
     )
-    if path is not None:
-        write_text(path, text)
-    return text
 
 
 def _picture(figure: Figure) -> tuple[str, int]:
