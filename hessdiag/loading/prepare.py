@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole, one_line
 from hessdiag.data.batch import Batch, BatchDim
 from hessdiag.data.seeds import stream
-from hessdiag.data.stream import EXPECTED, Read, Tally
+from hessdiag.data.stream import Read, Tally
 from hessdiag.data.stream import batches as split
 from hessdiag.derivatives.losses import NAMES, check_class_dim
 from hessdiag.errors import HessdiagError
@@ -24,7 +24,7 @@ from hessdiag.loading.user_code import NamedFunction
 from hessdiag.loading.weights import Checkpoint, load_checkpoint
 from hessdiag.models.sources import ModelSource, Network
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import seed_torch, seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 
 
 @dataclass(frozen=True)
@@ -169,28 +169,22 @@ def read_batches(
     Of a single batch the first `batch_size` examples are taken; of several, each is taken whole.
     """
     function.check_arguments({})
-    how: dict[str, Any] = {"batch_size": batch_size, "tally": tally or Tally(), "read": read}
-    source, count = split(function(), label=function.label, **how), 0
-    while count != most:
+    how: dict[str, Any] = {"label": function.label, "batch_size": batch_size, "tally": tally or Tally(), "read": read}
+    source = islice(split(function(), **how), most)
+    while True:
         with function.running():
             batch = next(source, None)
         if batch is None:
-            break
-        count += 1
+            return
         yield batch.narrow(0, batch_size) if most == 1 else batch
-    if not count:
-        raise HessdiagError(f"{function.label} gives no batch: {EXPECTED}")
 
 
 def seeded(read: Iterator[Batch], seed: int) -> Iterator[Batch]:
     """The same batches with torch's random numbers from a seed while each is read, as where a DataLoader shuffles."""
-    state: Tensor | None = None
+    state = stream(seed, "data").get_state()
     while True:
         with torch.random.fork_rng(devices=[]):
-            if state is None:
-                seed_torch(stream(seed, "data").initial_seed())
-            else:
-                torch.set_rng_state(state)
+            torch.set_rng_state(state)
             batch = next(read, None)
             state = torch.get_rng_state()
         if batch is None:
