@@ -13,17 +13,31 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    import torch
-
     from hessdiag.loading.prepare import Prepared
     from hessdiag.models.sources import ModelSource
+
+
+def writable_file(path: str) -> str:
+    """Refuse before measuring what could not be saved after it."""
+    if path not in ("", "-") and (Path(path).is_dir() or not os.access(Path(path).parent, os.W_OK)):
+        raise HessdiagError(f"cannot write {path!r}: name a file in a writable folder that exists")
+    return path
+
+
+def writable_folder(path: str) -> str:
+    """The same for a folder that is made only when there is something to put in."""
+    nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    if not nearest.is_dir():
+        raise HessdiagError(f"cannot make the folder {path!r}: {str(nearest)!r} is a file, name a folder")
+    return path
+
 
 MAX_DIGITS = 10
 MODELS = (
@@ -46,12 +60,14 @@ Rtol = Annotated[
     float | None,
     typer.Option(metavar="X", help="relative standard error that sampling is to reach  [default: a fixed number]"),
 ]
-Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
-Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, tables and figures as one web page")]
-Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw figures, as png and svg")]
-Resume = Annotated[
-    str, typer.Option(metavar="FILE", help="keep finished trials there; killed and started again, go on where it was")
+Csv = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save the table as CSV")]
+Html = Annotated[
+    str,
+    typer.Option(metavar="FILE", callback=writable_file, help="also save verdict, tables and figures as one web page"),
 ]
+Plots = Annotated[str, typer.Option(metavar="DIR", callback=writable_folder, help="also draw figures, as png and svg")]
+RESUME = "keep finished trials there; killed and started again, go on where it was"
+Resume = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help=RESUME)]
 MaxSpread = Annotated[
     float | None,
     typer.Option(metavar="X", min=1, help="exit with 1 if the largest σ² of a weight is over X times the least"),
@@ -63,27 +79,23 @@ FailOn = Annotated[
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Declare the fields of a command's dataclass parameters as options, and call it with the dataclasses."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name in groups:
-            group = groups[parameter.name]
+    groups: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(group := parameter.annotation):
+            groups[parameter.name] = group
             typed = get_type_hints(group, include_extras=True)
-            parameters += [
-                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=typed[field.name])
-                for field in fields(group)
-            ]
+            declared = inspect.signature(group).parameters.values()
+            parameters += [option.replace(annotation=typed[option.name]) for option in declared]
         else:
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = cast(Any, group)(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
 
-    del run.__dict__["__wrapped__"]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -138,13 +150,6 @@ class Network(Place):
         """Shape of one input, where it was given."""
         return parse_size(self.input_size) if self.input_size else None
 
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        """The floating-point type of that name."""
-        import torch
-
-        return cast("torch.dtype", getattr(torch, self.dtype))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Network):
@@ -164,11 +169,6 @@ class Measured(Network):
             help="which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1",
         ),
     ] = ""
-
-    @property
-    def which(self) -> tuple[str | int | None, int | None]:
-        """`output=` and `class_dim=` of what measures."""
-        return parse_output(self.output)
 
     @property
     def objective(self) -> Any:
@@ -207,7 +207,7 @@ class Subject(Measured):
         """
         if self.init and self.weights:
             raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
-        output, class_dim = self.which
+        output, class_dim = parse_output(self.output)
         source = self.source(model, output=output)
         from hessdiag.loading import prepare as preparation
         from hessdiag.loading.initialisation import AS_BUILT
@@ -215,7 +215,7 @@ class Subject(Measured):
         from hessdiag.loading.weights import read_checkpoint
 
         settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim}
-        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype, "mode": self.mode}
+        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.dtype, "mode": self.mode}
         path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
         with redirect_stdout(sys.stderr):
             prepared = preparation.prepare(
@@ -286,19 +286,3 @@ def parse_size(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < MAX_DIGITS and int(part) > 0 for part in parts):
         raise HessdiagError(f"--input-size {text!r}: write positive sizes as in 3,32,32")
     return tuple(int(part) for part in parts)
-
-
-def check_files(*paths: str) -> None:
-    """Refuse before measuring what could not be saved after it."""
-    for path in filter(None, paths):
-        folder = Path(path).parent
-        if Path(path).is_dir() or not os.access(folder, os.W_OK):
-            raise HessdiagError(f"cannot write {path!r}: name a file in a writable folder that exists")
-
-
-def check_folder(path: str, option: str = "--plots") -> None:
-    """As `check_files`, for a folder that is made only when there is something to put in."""
-    if path:
-        nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
-        if not nearest.is_dir():
-            raise HessdiagError(f"{option} {path!r}: {str(nearest)!r} is a file, name a folder")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hessdiag.cli.options import check_files
+from hessdiag.cli.options import writable_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +32,14 @@ PATTERNS = (
 class Printing:
     """How much of a result is printed, and whether as JSON. Files are written before anything is printed."""
 
-    json: Annotated[str, typer.Option(metavar="FILE", help="also save everything; - prints it in place of text")] = ""
+    json: Annotated[
+        str,
+        typer.Option(metavar="FILE", callback=writable_file, help="also save everything; - prints it in place of text"),
+    ] = ""
     verbose: Annotated[
         bool | None,
         typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion and errors alone"),
     ] = None
-
-    def __post_init__(self) -> None:
-        check_files(self.json if self.json != "-" else "")
 
     @property
     def quiet(self) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hessdiag.arguments import did_you_mean
-from hessdiag.cli.options import Place, Resume, check_files, check_folder, grouped
+from hessdiag.cli.options import Place, Resume, grouped, writable_folder
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
@@ -31,7 +31,10 @@ SIZES = {"ratios": (100, 1024), "heatmaps": (100, 1024)}  # trials and examples 
 QUICK = {"ratios": (10, 128), "heatmaps": (5, 64)}
 
 Name = Annotated[str, typer.Argument(metavar="FIGURE", help=", ".join(SHOWS))]
-Out = Annotated[str, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]
+Out = Annotated[
+    str,
+    typer.Option(metavar="DIR", callback=writable_folder, help="folder for the numbers (JSON) and figures (png, svg)"),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="few trials and small batches: a look, not the figure")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing on stderr but errors")]
 
@@ -43,8 +46,6 @@ def reproduce(
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
     if name not in SHOWS:
         raise HessdiagError(f"unknown figure {name!r}: {did_you_mean(name, SHOWS, otherwise=ELSEWHERE)}")
-    check_files(resume)
-    check_folder(out, "--out")
     printing = Printing(verbose=False if quiet else None)
     from hessdiag.parallel.processes import launched
     from hessdiag.results.records import make_folder
