@@ -82,10 +82,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {}
     parameters: list[Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        if is_dataclass(group := parameter.annotation):
-            groups[parameter.name] = group
-            typed = get_type_hints(group, include_extras=True)
-            declared = inspect.signature(group).parameters.values()
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            typed = get_type_hints(parameter.annotation, include_extras=True)
+            declared = inspect.signature(groups[parameter.name]).parameters.values()
             parameters += [option.replace(annotation=typed[option.name]) for option in declared]
         else:
             parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
@@ -212,16 +212,14 @@ class Subject(Measured):
         from hessdiag.loading import prepare as preparation
         from hessdiag.loading.initialisation import AS_BUILT
         from hessdiag.loading.user_code import load_function
-        from hessdiag.loading.weights import read_checkpoint
 
         settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim}
         settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.dtype, "mode": self.mode}
-        path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
         with redirect_stdout(sys.stderr):
             prepared = preparation.prepare(
                 source,
                 init=self.init or AS_BUILT,
-                checkpoint=read_checkpoint(path, key=key) if path else None,
+                weights=self.weights,
                 data=load_function(self.data, what="--data") if self.data else None,
                 say=say,
                 **(settings | changed),

@@ -21,7 +21,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import reader, try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
 from hessdiag.loading.user_code import NamedFunction
-from hessdiag.loading.weights import Checkpoint, load_checkpoint
+from hessdiag.loading.weights import load_weights
 from hessdiag.models.sources import ModelSource, Network
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seeded_rng
@@ -64,7 +64,7 @@ class Prepared:
 
 
 def prepare(
-    source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, checkpoint: Checkpoint | None = None,
+    source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, weights: str = "",
     data: NamedFunction | None = None, batches: int | None = 1, loss: str | None = None, class_dim: int | None = None,
     batch_dim: BatchDim = 0, mode: str = "train", seed: int = 0, device: str = "cpu",
     dtype: torch.dtype = torch.float32, say: Callable[[str], None] = lambda message: None,
@@ -74,13 +74,13 @@ def prepare(
     Args:
         source, init: see `hessdiag.models.resolve_model` and `hessdiag.loading.initialisation`.
         batch_size: examples; of given data the first ones.
-        checkpoint: weights to load instead.
+        weights: file of weights to load instead.
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
             `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
         batches: how many of its batches to read; None reads all.
         loss, class_dim, mode, seed, device, dtype: of the measurement.
         batch_dim: as of `hessdiag.diagnose`; attributes `batch_dim` and `examples` of the function `data` go first.
-        say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
+        say: told what a user's initialisation was called with, and what had to be unwrapped of the weights.
     """
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
@@ -90,10 +90,10 @@ def prepare(
     origin = name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
     module = network.module.to(where, dtype)
-    if checkpoint is not None:
-        for note in load_checkpoint(module, checkpoint):
-            say(f"hessdiag: --weights {checkpoint.path}: {note}")
-        origin = f"loaded from {Path(checkpoint.path).name}"
+    if weights:
+        for note in load_weights(module, weights):
+            say(f"hessdiag: --weights {weights}: {note}")
+        origin = f"loaded from {Path(weights).name}"
     more: Iterator[Batch] = iter(())
     tally = Tally(1, 1)
     if data is None:

@@ -168,7 +168,7 @@ def test_an_entry_of_a_checkpoint_is_picked_and_loaded(folder: Path, capsys: pyt
     assert "--weights 'two.pt' has no entry 'emma': did you mean ema?" in capsys.readouterr().err
     assert main([*line[:-1], "two.pt:ema", "--dtype", "float64", "--json", "-"]) == 0
     out, err = capsys.readouterr()
-    assert err == "hessdiag: --weights two.pt: took what is under 'ema'\n"
+    assert err == "hessdiag: --weights two.pt:ema: took what is under 'ema'\n"
     weight_sq = float(states["ema"]["fc1.weight"].double().square().mean())
     report = hessdiag.Report.from_json(out)
-    assert (report.init, report.blocks[0].weight_sq) == ("loaded from two.pt", pytest.approx(weight_sq, rel=1e-12))
+    assert (report.init, report.blocks[0].weight_sq) == ("loaded from two.pt:ema", pytest.approx(weight_sq, rel=1e-12))
