@@ -27,7 +27,7 @@ Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights
 class TrainingSubject(Subject):
     """A network as it will be trained."""
 
-    batch_size: Annotated[int, typer.Option(help="examples in a batch of the training")] = 128
+    batch_size: Annotated[int, typer.Option(min=1, max=10**9, help="examples in a batch of the training")] = 128
     loss: Annotated[
         str,
         typer.Option(help="cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"),

@@ -155,7 +155,7 @@ class Network(Place):
 class Measured(Network):
     """The same with what the network's outputs are, and how many examples are measured."""
 
-    batch_size: Annotated[int, typer.Option(help="examples")] = 64
+    batch_size: Annotated[int, typer.Option(min=1, max=10**9, help="examples")] = 64
     loss: Annotated[
         str,
         typer.Option(

@@ -20,7 +20,7 @@ MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, t
 INITS = "fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"
 
 Init = Annotated[str, typer.Option(metavar="NAME", help=INITS)]
-BatchSize = Annotated[int, typer.Option(help="examples of each trial")]
+BatchSize = Annotated[int, typer.Option(min=1, max=10**9, help="examples of each trial")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
 Moments = Annotated[
     Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations and borders")

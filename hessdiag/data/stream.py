@@ -85,16 +85,10 @@ def _is_list_of_batches(inputs: list[Any]) -> bool:
 
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
-    if not first.structure and (expected := _shapes(first)) != (found := _shapes(batch)):
-        message = f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"
+    expected, found = ([tuple(value.shape[1:]) for value in each.leaves] for each in (first, batch))
+    if not first.structure and expected != found:
+        message = f"{label}: the examples from number {batch.offset} on have shapes {found}, those before {expected}:"
         raise HessdiagError(f"{message} pad or crop them to one shape")
-
-
-def _shapes(batch: Batch) -> str:
-    values = {str(i): value for i, value in enumerate(batch.args)} | dict(batch.kwargs) | {"targets": batch.targets}
-    leaves = [(key, leaf) for key, value in values.items() for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-    each = [f"{key} {tuple(leaf.shape[1:])}" for key, leaf in leaves]
-    return ", ".join(each).replace("0 (", "inputs (", 1)
 
 
 def _batch(content: Any, label: str, read: Read) -> Batch:

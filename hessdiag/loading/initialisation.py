@@ -149,8 +149,8 @@ def _fill(layer: Any, function: NamedFunction) -> None:
             found = f"{result.dtype} of shape {tuple(result.shape)}" if isinstance(result, Tensor) else kind_of(result)
             wanted = f"return a float tensor of the weight's shape {tuple(weight.shape)}, or change it in place"
             raise HessdiagError(f"{function.label} returned {found}: {wanted}")
-        if result.data_ptr() != weight.data_ptr():
-            with function.running():
+        with function.running():  # sparse ones and those without numbers cannot be copied
+            if result.data_ptr() != weight.data_ptr():
                 weight.copy_(result)
     if swapped and not _is_unchanged(weight, *before):
         layer.weight.copy_(swap_inputs_and_outputs(weight, groups=groups))
@@ -162,7 +162,7 @@ def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -
     """Refuse a layer without its weight, or with one that is not real and finite."""
     weight = getattr(module, "weight", None)
     kept = isinstance(weight, nn.Parameter) and weight.shape == shape and weight.is_floating_point()
-    if not kept or not bool(weight.isfinite().all()):
+    if not (kept and bool(module.weight.isfinite().all())):
         raise HessdiagError(
             f"{function.label} left {path!r} without a weight of shape {tuple(shape)} and finite real numbers: change"
             " weights in place"

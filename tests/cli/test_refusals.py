@@ -64,7 +64,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),
     (("./nets_bad.py:unspeakable",), "raised Unspeakable"),
     # sizes and types
-    ((*GOOD, "--batch-size", "99999999999999999999"), "pass a smaller batch_size"),
+    ((*GOOD, "--batch-size", "99999999999999999999"), "less than or equal to 1000000000"),
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
     # --init
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),

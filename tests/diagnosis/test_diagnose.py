@@ -294,6 +294,7 @@ class OfTwo(nn.Module):
 
 
 X, LABELS = torch.ones(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets)"
 
 
@@ -309,12 +310,12 @@ def images() -> nn.Module:
     (images, (X,), {}, "model is a function: pass a torch.nn.Module that is built"),
     (hessdiag.models.resolve_model("lenet"), (X,), {}, "model is a ModelSource: pass a torch.nn.Module"),
     (nn.Linear(4, 3).state_dict(), (X,), {}, "model is an OrderedDict: pass a torch.nn.Module"),
-    (images(), (torch.ones(3, 8, 8),), {}, "use inputs.unsqueeze(0): they are one example without a batch"),
-    (nn.Linear(4, 3), (X[0],), {}, "use inputs.unsqueeze(0): they are one example without a batch"),
-    (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, "use inputs.float().unsqueeze(0)"),
-    (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, "such as inputs.float() / 255"),
-    (images(), (torch.ones(2, 8, 8, 3),), {}, "use inputs.permute(0, 3, 1, 2).float(): their channels are last"),
-    (nn.Linear(4, 3), (X.long(),), {}, "use inputs.float()"),
+    (images(), (torch.ones(3, 8, 8),), {}, BATCHED),
+    (nn.Linear(4, 3), (X[0],), {}, BATCHED),
+    (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, BATCHED),
+    (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, BATCHED),
+    (images(), (torch.ones(2, 8, 8, 3),), {}, BATCHED),
+    (nn.Linear(4, 3), (X.long(),), {}, BATCHED),
     (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
     (Pixels(labels=True), ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "inputs hold 'labels': pass loss='model' (--loss model) for the model's own loss, or 'labels' as targets"),
@@ -363,7 +364,7 @@ def test_texts_dry_runs_and_dicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hessdiag: measuring Linear, 0 s so far: moments 1/1\n" in err
     assert hessdiag.diagnose(model, X, progress=False) == bytes_
     assert capsys.readouterr().err == ""
-    with pytest.raises(hessdiag.HessdiagError, match="one example without a batch"):
+    with pytest.raises(hessdiag.HessdiagError, match=BATCHED.split("(")[0]):
         hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)
