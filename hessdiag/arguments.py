@@ -167,9 +167,6 @@ def one_line(error: BaseException) -> str:
     >>> one_line(KeyError("width"))
     "KeyError: 'width'"
     """
-    try:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    except Exception:  # somebody else's
-        lines = []
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"

@@ -27,7 +27,7 @@ HELP += "\n".join(f"  {name:9} {shows}" for name, shows in SHOWS.items())
 HELP += "\n\nAll other figures and tables: python scripts/paper/NAME.py"
 
 ELSEWHERE = "use ratios or heatmaps; all other figures of the paper are in scripts/paper/ of the repository"
-SIZES = {"ratios": (100, 1024), "heatmaps": (100, 1024)}  # trials and examples of each: the paper's
+SIZES = (100, 1024)  # trials and examples of each: the paper's
 QUICK = {"ratios": (10, 128), "heatmaps": (5, 64)}
 
 Name = Annotated[str, typer.Argument(metavar="FIGURE", help=", ".join(SHOWS))]
@@ -52,7 +52,7 @@ def reproduce(
 
     with launched(place.torch_device) as processes, redirect_stdout(sys.stderr):
         make_folder(out, f"--out {out!r}: cannot make that folder")
-        setups, batch_size = (QUICK if quick else SIZES)[name]
+        setups, batch_size = QUICK[name] if quick else SIZES
         panels = _measure(
             name, setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,
             resume=resume or None, distributed=processes.size > 1, progress=printing.progress,

@@ -82,12 +82,8 @@ def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Foun
     try:
         return measure()
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if examples == 1 or not is_out_of_memory(error):
             raise
-        if examples == 1:
-            raise HessdiagError(
-                "out of memory with a single example: use a smaller input or model, or a machine with more memory"
-            ) from error
     torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
     return None
 
