@@ -66,8 +66,6 @@ Html = Annotated[
     typer.Option(metavar="FILE", callback=writable_file, help="also save verdict, tables and figures as one web page"),
 ]
 Plots = Annotated[str, typer.Option(metavar="DIR", callback=writable_folder, help="also draw figures, as png and svg")]
-RESUME = "keep finished trials there; killed and started again, go on where it was"
-Resume = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help=RESUME)]
 MaxSpread = Annotated[
     float | None,
     typer.Option(metavar="X", min=1, help="exit with 1 if the largest σ² of a weight is over X times the least"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hessdiag.arguments import did_you_mean
-from hessdiag.cli.options import Place, Resume, grouped, writable_folder
+from hessdiag.cli.options import Place, grouped, writable_folder
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
@@ -40,9 +40,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing on std
 
 
 @grouped
-def reproduce(
-    name: Name, place: Place, out: Out = "figures", quick: Quick = False, resume: Resume = "", quiet: Quiet = False
-) -> None:
+def reproduce(name: Name, place: Place, out: Out = "figures", quick: Quick = False, quiet: Quiet = False) -> None:
     """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
     if name not in SHOWS:
         raise HessdiagError(f"unknown figure {name!r}: {did_you_mean(name, SHOWS, otherwise=ELSEWHERE)}")
@@ -55,7 +53,7 @@ def reproduce(
         setups, batch_size = QUICK[name] if quick else SIZES
         panels = _measure(
             name, setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,
-            resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
+            distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:
         return

@@ -1,1 +1,1 @@
-"""Many trials: shared among processes, kept in a file, and shown while they run."""
+"""Measurements shared among processes, and shown while they run."""
