@@ -64,12 +64,9 @@ def _build(source: ModelSource, *, init: str, seed: int) -> BuiltNetwork:
     """On the meta device where numbers are not needed or too many, else with the weights that the seed gives."""
     import torch
 
-    from hessdiag.init import check_scheme
     from hessdiag.loading.initialisation import AS_BUILT
     from hessdiag.loading.prepare import random_network
 
-    if init:
-        check_scheme(init)
     try:
         with torch.device("meta"):
             built = source.build()

@@ -92,9 +92,6 @@ def complain(message: str) -> None:
 
 def print_coloured(text: str) -> None:
     """Print a text to stdout, in colour where that is a terminal and NO_COLOR is not set."""
-    if not sys.stdout.isatty():
-        print(text)
-        return
     from rich.console import Console
     from rich.theme import Theme
 

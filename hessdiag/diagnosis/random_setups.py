@@ -71,8 +71,7 @@ class RandomTrials:
     def _measure(self, seed: int) -> Report:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
-        placed = {key: options.pop(key) for key in ("batch_dim",) if key in options}
-        prepared = prepare(**how, **placed, mode=options["mode"], seed=seed)
+        prepared = prepare(**how, mode=options["mode"], seed=seed)
         options["signals"] |= seed == self.seed  # the first says which weights have a scale that matters
         return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
 

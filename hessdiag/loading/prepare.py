@@ -66,8 +66,8 @@ class Prepared:
 def prepare(
     source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, weights: str = "",
     data: NamedFunction | None = None, batches: int | None = 1, loss: str | None = None, class_dim: int | None = None,
-    batch_dim: BatchDim = 0, mode: str = "train", seed: int = 0, device: str = "cpu",
-    dtype: torch.dtype = torch.float32, say: Callable[[str], None] = lambda message: None,
+    mode: str = "train", seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Prepared:  # fmt: skip
     """Build a network once and a batch for it; everything random follows from the seed, on every device alike.
 
@@ -76,16 +76,15 @@ def prepare(
         batch_size: examples; of given data the first ones.
         weights: file of weights to load instead.
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
-            `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
+            `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some. Its
+            attributes `batch_dim` and `examples` are those of `hessdiag.diagnose`.
         batches: how many of its batches to read; None reads all.
         loss, class_dim, mode, seed, device, dtype: of the measurement.
-        batch_dim: as of `hessdiag.diagnose`; attributes `batch_dim` and `examples` of the function `data` go first.
         say: told what a user's initialisation was called with, and what had to be unwrapped of the weights.
     """
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
     check_loss(loss)
-    examples = "batch"
     where, dtype = as_device(device), as_dtype(dtype)
     origin = name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
@@ -94,22 +93,17 @@ def prepare(
         for note in load_weights(module, weights):
             say(f"hessdiag: --weights {weights}: {note}")
         origin = f"loaded from {Path(weights).name}"
-    more: Iterator[Batch] = iter(())
-    tally = Tally(1, 1)
+    function = None if data is None else data.function
+    batch_dim, examples = getattr(function, "batch_dim", 0), getattr(function, "examples", "batch")
     if data is None:
-        batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
-        if isinstance(batch_dim, int) and batch_dim:
-            batch = replace(batch, dims=(batch_dim,) * len(batch.leaves))
-        origin_of_data = network.inputs.description if network.inputs else ""
+        read = iter([random_inputs(network, source, batch_size=batch_size, seed=seed)])
+        tally, origin_of_data = Tally(1, 1), network.inputs.description if network.inputs else ""
     else:
-        tally = Tally()
-        batch_dim = getattr(data.function, "batch_dim", batch_dim)
-        examples = getattr(data.function, "examples", "batch")
+        tally, origin_of_data = Tally(), data.reference
         reads = reader(module, batch_dim, examples, None)
         read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads), seed)
-        batch, origin_of_data = next(read), data.reference
-        more = (later.to(where, dtype) for later in read)
-    batch = replace(batch.to(where, dtype), output=source.output)
+    batch = replace(next(read).to(where, dtype), output=source.output)
+    more = (later.to(where, dtype) for later in read)
     if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
         tried = batch.narrow(0, 2)
         with preserve_state(module, seed=0, mode=mode, call=lambda: tried.run(module)), torch.no_grad():

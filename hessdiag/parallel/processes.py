@@ -78,6 +78,8 @@ ALONE = Processes()
 
 def default_group() -> Processes:
     """The processes of torch.distributed's default group."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise HessdiagError("distributed=True: call torch.distributed.init_process_group first, or use torchrun")
     return Processes(dist.get_rank(), dist.get_world_size())
 
 
