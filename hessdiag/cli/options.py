@@ -34,8 +34,8 @@ def writable_file(path: str) -> str:
 def writable_folder(path: str) -> str:
     """The same for a folder that is made only when there is something to put in."""
     nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
-    if not nearest.is_dir():
-        raise HessdiagError(f"cannot make the folder {path!r}: {str(nearest)!r} is a file, name a folder")
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise HessdiagError(f"cannot make the folder {path!r}: {str(nearest)!r} is a file, or cannot be written")
     return path
 
 
