@@ -46,33 +46,15 @@ MODELS = (
 )
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
 Matrix = Annotated[Literal["ggn", "hessian"], typer.Option(help="ggn: Gauss-Newton")]
-Per = Annotated[
-    Literal["example", "batch"],
-    typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss"),
-]
-Method = Annotated[
-    Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled by one of two ways")
-]
-Blocks = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="measure these parameters alone, such as 'h.0.*'")
-]
-Rtol = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="relative standard error that sampling is to reach  [default: a fixed number]"),
-]
+Per = Annotated[Literal["example", "batch"], typer.Option(help="the matrix of each example, or of the mean loss")]
+Method = Annotated[Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled in two ways")]
+Blocks = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="only these parameters, such as 'h.0.*'")]
+Rtol = Annotated[float | None, typer.Option(metavar="X", help="relative standard error that sampling is to reach")]
 Csv = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save the table as CSV")]
-Html = Annotated[
-    str,
-    typer.Option(metavar="FILE", callback=writable_file, help="also save verdict, tables and figures as one web page"),
-]
+Html = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", callback=writable_folder, help="also draw figures, as png and svg")]
-MaxSpread = Annotated[
-    float | None,
-    typer.Option(metavar="X", min=1, help="exit with 1 if the largest σ² of a weight is over X times the least"),
-]
-FailOn = Annotated[
-    Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if there is a finding as severe as that")
-]
+MaxSpread = Annotated[float | None, typer.Option(metavar="X", min=1, help="exit with 1 if σ² spreads over X times")]
+FailOn = Annotated[Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if a finding is as severe")]
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -28,18 +28,18 @@ PATTERNS = (
 )
 
 
+Json = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all; - prints it as JSON")]
+Verbose = Annotated[
+    bool | None, typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion alone")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Printing:
     """How much of a result is printed, and whether as JSON. Files are written before anything is printed."""
 
-    json: Annotated[
-        str,
-        typer.Option(metavar="FILE", callback=writable_file, help="also save everything; - prints it in place of text"),
-    ] = ""
-    verbose: Annotated[
-        bool | None,
-        typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion and errors alone"),
-    ] = None
+    json: Json = ""
+    verbose: Verbose = None
 
     @property
     def quiet(self) -> bool:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from hessdiag import init
 from hessdiag.arguments import few, kind_of
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.user_code import NamedFunction, load_function
+from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function
 from hessdiag.network.blocks import (
     is_linear,
     settable_layers,
@@ -128,12 +128,8 @@ def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) 
 
 def _call(module: nn.Module, function: NamedFunction) -> None:
     """Call a function of a module, which changes it in place."""
-    try:
-        result = function(module)
-    except HessdiagError as error:
-        if isinstance(error.__cause__, AttributeError):  # of a container or a norm
-            raise HessdiagError(f"{error}: it was called with a {type(module).__name__}; {ADVICE}") from error
-        raise
+    with foreign_code(f"{function.label}, called with a {type(module).__name__},", function.folder):
+        result = function.function(module)
     if isinstance(result, nn.Module) and result is not module:
         raise HessdiagError(f"{function.label} returned another module: change the one that it is given, in place")
 

@@ -170,7 +170,7 @@ def unguarded(module):
     (lambda weight: weight.fill_(float("nan")), r"left '0' without a weight of shape \(3, 2, 2, 2\) and finite"),
     (lambda weight: torch.ones(2), r"returned torch.float32 of shape \(2,\): return .* shape \(3, 2, 2, 2\)"),
     (reshapes, "left '0' without a weight of shape"),
-    (unguarded, f"raised AttributeError: 'Flatten' object .*: it was called with a Flatten; {ADVICE}"),
+    (unguarded, "raised AttributeError: 'Flatten' object has no"),
     (lambda weight: np.ones(weight.shape), "returned a ndarray: return a float tensor"),
     (lambda weight: weight.to(torch.complex64), "returned torch.complex64 of shape"),
     (lambda weight: torch.ones_like(weight, dtype=torch.int64), "returned torch.int64 of shape"),
@@ -188,7 +188,7 @@ def unguarded(module):
     (lambda weight, gain: None, "raised TypeError"),
 ])  # fmt: skip
 def test_what_goes_wrong_is_one_line(function, message: str) -> None:
-    with pytest.raises(HessdiagError, match=f"^--init 'i:f' {message}"):
+    with pytest.raises(HessdiagError, match=f"^--init 'i:f'(, called with a Flatten,)? {message}"):
         apply_function(network(), of(function))
 
 
