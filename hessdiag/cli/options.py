@@ -44,6 +44,9 @@ MODELS = (
     "lenet, alexnet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
     " or torchvision:NAME"
 )
+LOSSES = "random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
+OUTPUTS = "which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1"
+INITS = "fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
 Matrix = Annotated[Literal["ggn", "hessian"], typer.Option(help="ggn: Gauss-Newton")]
 Per = Annotated[Literal["example", "batch"], typer.Option(help="the matrix of each example, or of the mean loss")]
@@ -101,16 +104,9 @@ class Network(Place):
     """The same with the network that MODEL names."""
 
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="precision")] = "float32"
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="argument of the factory, a Python literal or text; repeatable"),
-    ] = None
-    evaluate: Annotated[
-        bool, typer.Option("--eval", help="measure as for inference: fixed batch statistics  [default: as it trains]")
-    ] = False
-    input_size: Annotated[
-        str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
-    ] = ""
+    arg: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="of the factory; repeatable")] = None
+    evaluate: Annotated[bool, typer.Option("--eval", help="measure as for inference, not as it trains")] = False
+    input_size: Annotated[str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens")] = ""
 
     def source(self, model: str, *, output: str | int | None = None) -> ModelSource:
         """Find the network that MODEL names."""
@@ -136,19 +132,8 @@ class Measured(Network):
     """The same with what the network's outputs are, and how many examples are measured."""
 
     batch_size: Annotated[int, typer.Option(min=1, max=10**9, help="examples")] = 64
-    loss: Annotated[
-        str,
-        typer.Option(
-            help="random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
-        ),
-    ] = ""
-    output: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[:DIM]",
-            help="which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1",
-        ),
-    ] = ""
+    loss: Annotated[str, typer.Option(help=LOSSES)] = ""
+    output: Annotated[str, typer.Option(metavar="NAME[:DIM]", help=OUTPUTS)] = ""
 
     @property
     def objective(self) -> Any:
@@ -162,20 +147,11 @@ class Measured(Network):
 class Subject(Measured):
     """The same with weights and data."""
 
-    init: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|MOD:FN",
-            help="fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]",
-        ),
-    ] = ""
-    weights: Annotated[
-        str,
-        typer.Option(metavar="FILE[:KEY]", help="load weights, or what is under KEY: .safetensors, or of torch.save"),
-    ] = ""
-    data: Annotated[
-        str, typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]")
-    ] = ""
+    init: Annotated[str, typer.Option(metavar="NAME|MOD:FN", help=INITS)] = ""
+    weights: Annotated[str, typer.Option(metavar="FILE[:KEY]", help="load weights: .safetensors, or of torch.save")] = (
+        ""
+    )
+    data: Annotated[str, typer.Option(metavar="MOD:FN", help="returns inputs or (inputs, targets); else random")] = ""
 
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:
         """Build the network and a batch; prints of the user's code go to stderr.
@@ -216,9 +192,7 @@ class Curvature:
     method: Method = "auto"
     rtol: Rtol = None
     blocks: Blocks = None
-    quick: Annotated[
-        bool, typer.Option("--quick", help="signals and findings alone, no curvature: a few gradients")
-    ] = False
+    quick: Annotated[bool, typer.Option("--quick", help="signals and findings alone, no curvature")] = False
 
 
 def parse_output(text: str) -> tuple[str | int | None, int | None]:
