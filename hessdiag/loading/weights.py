@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hessdiag.arguments import MAX_MESSAGE, did_you_mean, few, one_line
+from hessdiag.arguments import did_you_mean, few, one_line
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import missing_file
 
@@ -24,7 +24,7 @@ def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
     """Copy the tensors of a file into a module, all of them and into all of it; say what had to be unwrapped.
 
     The network may lie in a larger file or under a prefix, as torch.compile, DataParallel or Lightning save it. A
-    module that they do not fit may be left with some of them.
+    module that they do not fit is left as it was.
 
     Args:
         module: the network.
@@ -41,16 +41,18 @@ def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
             raise HessdiagError(f"{label}: {name!r} is not a dense tensor of real numbers")
         if value.is_floating_point() and not bool(value.float().isfinite().all()):
             raise HessdiagError(f"{label}: {name!r} holds NaN or infinite values, take an earlier checkpoint")
-        if name in own and value.is_floating_point() != own[name].is_floating_point():
-            raise HessdiagError(f"{label}: {name!r} is {value.dtype} and the network's is {own[name].dtype}")
+        ours = own.get(name, value)
+        if value.shape != ours.shape or value.is_floating_point() != ours.is_floating_point():
+            theirs, wanted = (f"{tuple(each.shape)} {each.dtype}" for each in (value, ours))
+            raise HessdiagError(f"{label}: {name!r} is {theirs} in the file and {wanted} in the network")
     faults = {"missing": _missing(own, tensors), "unexpected": [name for name in tensors if name not in own]}
     told = [f"{len(names)} {kind} ({few(names)})" for kind, names in faults.items() if names]
     if told:
         raise HessdiagError(f"{label} do not fit the network: {', '.join(told)}")
     try:
         module.load_state_dict(tensors, strict=False)  # tied ones may be missing
-    except Exception as error:  # other shapes, or a module's own loading code
-        raise HessdiagError(f"{label} cannot be loaded: {' '.join(str(error).split())[:MAX_MESSAGE]}") from error
+    except Exception as error:  # a module's own loading code
+        raise HessdiagError(f"{label} cannot be loaded: {one_line(error)}") from error
     others = [name for name in held if not name.startswith(prefix)]
     notes = [f"took what is under {prefix.removesuffix('.')!r}"] * bool(prefix)
     if others and not key:
