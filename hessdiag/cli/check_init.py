@@ -20,7 +20,6 @@ from hessdiag.cli.options import (
     parse_output,
 )
 from hessdiag.cli.printing import Printing, gate_spread
-from hessdiag.errors import HessdiagError
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
 Init = Annotated[str, typer.Argument(metavar="INIT", help=INITS)]
@@ -37,8 +36,6 @@ def check_init(
 ) -> None:  # fmt: skip
     """Rank an initialisation among others on one network."""
     others = [name.strip() for name in against.split(",") if name.strip()]
-    if against and not others:
-        raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")
     output, class_dim = parse_output(measured.output)
     import hessdiag
     from hessdiag.parallel.processes import launched

@@ -219,8 +219,6 @@ def parse_arguments(texts: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
             raise HessdiagError(f"--arg {text!r}: write a name and a value, as in --arg depth=3")
-        if key in arguments:
-            raise HessdiagError(f"--arg {text!r}: {key} was given twice")
         try:
             arguments[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # what it raises for other texts

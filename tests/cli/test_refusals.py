@@ -57,7 +57,6 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     # --arg
     (("./nets_bad.py:needs",), "(--arg NAME=VALUE)"),
     (("./nets_bad.py:needs", "--arg", "width"), "write a name and a value"),
-    (("./nets_bad.py:needs", "--arg", "width=2", "--arg", "width=3"), "given twice"),
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),
     # sizes and types
     ((*GOOD, "--batch-size", "99999999999999999999"), "less than or equal to 1000000000"),
@@ -91,7 +90,6 @@ OTHERS = [  # lines of every command, and part of what is said
     ("reproduce libsvm", "'libsvm' is not one of 'ratios', 'heatmaps'"),
     ("reproduce ratios --quick --out good.pt/deeper", "good.pt' is a file, or cannot"),
     ("diagnose lenet --arg width=-1", "width -1: pass a factor above 0"),
-    ("check-init fan-in SMALL --against ,", "--against ',': name initialisations"),
     ("check-init fan-in", "--model"),
     ("check-init fan-in SMALL --setups 0", "setups 0"),
     ("check-init fan-in SMALL --max-spread 0.5", "should be greater than or equal to 1"),
