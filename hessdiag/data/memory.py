@@ -23,7 +23,7 @@ CHUNK = 100 * 2**20  # bytes of activations at once: many enough that calls cost
 OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
 MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
+OUT_OF_MEMORY = ("not enough memory", "out of memory", "can't allocate memory", "size calculation overflowed")
 CGROUP = Path("/sys/fs/cgroup")
 
 

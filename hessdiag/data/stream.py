@@ -87,8 +87,10 @@ def _is_list_of_batches(inputs: list[Any]) -> bool:
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
     expected, found = ([tuple(value.shape[1:]) for value in each.leaves] for each in (first, batch))
     if not first.structure and expected != found:
-        message = f"{label}: the examples from number {batch.offset} on have shapes {found}, those before {expected}:"
-        raise HessdiagError(f"{message} pad or crop them to one shape")
+        raise HessdiagError(
+            f"{label}: the examples from number {batch.offset} on have inputs and targets of shapes {found}, those"
+            f" before {expected}: pad or crop them to one shape"
+        )
 
 
 def _batch(content: Any, label: str, read: Read) -> Batch:

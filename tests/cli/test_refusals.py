@@ -61,6 +61,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     # sizes and types
     ((*GOOD, "--batch-size", "99999999999999999999"), "less than or equal to 1000000000"),
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
+    ((*GOOD, "--input-size", "999999999,999999999,999999999"), "out of memory: use a smaller --batch-size"),
     # --init
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),
     # --weights
