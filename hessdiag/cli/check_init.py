@@ -15,6 +15,7 @@ from hessdiag.cli.options import (
     Measured,
     Method,
     Plots,
+    Resume,
     grouped,
     parse_arguments,
     parse_output,
@@ -32,7 +33,7 @@ Trials = Annotated[int, typer.Option("--setups", help="random networks under eac
 def check_init(
     init: Init, model: Model, measured: Measured, printing: Printing,
     against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Trials = 20, method: Method = "auto",
-    html: Html = "", plots: Plots = "", max_spread: MaxSpread = None,
+    html: Html = "", plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
 ) -> None:  # fmt: skip
     """Rank an initialisation among others on one network."""
     others = [name.strip() for name in against.split(",") if name.strip()]
@@ -45,7 +46,7 @@ def check_init(
             init, model=model, against=others, setups=setups, mode=measured.mode,
             arguments=parse_arguments(measured.arg or []), input_size=measured.shape, batch_size=measured.batch_size,
             output=output, loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
-            device=measured.torch_device, dtype=measured.dtype, seed=measured.seed,
+            device=measured.torch_device, dtype=measured.dtype, seed=measured.seed, resume=resume or None,
             distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:

@@ -56,6 +56,8 @@ Rtol = Annotated[float | None, typer.Option(metavar="X", help="relative standard
 Csv = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save the table as CSV")]
 Html = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all as one web page")]
 Plots = Annotated[str, typer.Option(metavar="DIR", callback=writable_folder, help="also draw figures, as png and svg")]
+RESUME = "keep finished trials there; killed and started again, go on where it was"
+Resume = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help=RESUME)]
 MaxSpread = Annotated[float | None, typer.Option(metavar="X", min=1, help="exit with 1 if σ² spreads over X times")]
 FailOn = Annotated[Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if a finding is as severe")]
 

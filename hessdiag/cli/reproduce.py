@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hessdiag.cli.options import Place, grouped, writable_folder
+from hessdiag.cli.options import Place, Resume, grouped, writable_folder
 from hessdiag.cli.printing import Printing
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing on std
 
 
 @grouped
-def reproduce(name: Name, place: Place, out: Out = "figures", quick: Quick = False, quiet: Quiet = False) -> None:
+def reproduce(
+    name: Name, place: Place, out: Out = "figures", quick: Quick = False, resume: Resume = "", quiet: Quiet = False
+) -> None:
     """Measure, draw and save one figure."""
     printing = Printing(verbose=False if quiet else None)
     from hessdiag.parallel.processes import launched
@@ -52,7 +54,7 @@ def reproduce(name: Name, place: Place, out: Out = "figures", quick: Quick = Fal
         setups, batch_size = QUICK[name] if quick else SIZES
         record, figures, summary = (_ratios if name == "ratios" else _heatmaps)(
             setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,
-            distributed=processes.size > 1, progress=printing.progress,
+            resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:
         return

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
 from hessdiag.loading.prepare import prepare, random_network
 from hessdiag.models.sources import Model, ModelSource, resolve_model
-from hessdiag.parallel.processes import ALONE, Processes, default_group, measure_trials
+from hessdiag.parallel.processes import ALONE, Processes, TrialFile, default_group, measure_trials
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Report, scale_invariant
 from hessdiag.results.setups import InitCheck, SchemeCheck, Setups, ranked
@@ -64,23 +67,31 @@ class RandomTrials:
         options = {key: value for key, value in settings.items() if key not in own}
         return cls(source=source, options=options, **{key: settings[key] for key in settings if key in own})
 
-    def reports(self, *, processes: Processes = ALONE) -> list[Report]:
+    def reports(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[Report]:
         """Diagnose every trial."""
-        return measure_trials(range(self.seed, self.seed + self.setups), self._measure, processes=processes)
+        asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
+        name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size} {self.device} {self.dtype} {asked}"
+        seeds = range(self.seed, self.seed + self.setups)
+        return list(map(Report.from_json, measure_trials(name, seeds, self._measure, file=file, processes=processes)))
 
-    def _measure(self, seed: int) -> Report:
+    def _measure(self, seed: int) -> str:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
         prepared = prepare(**how, mode=options["mode"], seed=seed)
         options["signals"] |= seed == self.seed  # the first says which weights have a scale that matters
-        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options)
+        return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options).to_json()
 
 
-def measure_setups(source: Model, *, distributed: bool = False, progress: Progress = None, **settings: Any) -> Setups:
+def measure_setups(
+    source: Model, *, resume: str | os.PathLike[str] | None = None, distributed: bool = False,
+    progress: Progress = None, **settings: Any,
+) -> Setups:  # fmt: skip
     """Diagnose random networks, each on its own random batch and with its own random loss.
 
     Args:
         source: what `hessdiag.models.resolve_model` takes or returns, or a function that builds a network.
+        resume: file in which finished trials are kept; a killed run that is started again with the same file goes on
+            where it was, to the same numbers.
         distributed: share the trials with the other processes of torch.distributed's default group.
         progress: as in `hessdiag.diagnose`, of the trials.
         settings: `setups=20`, how many, `batch_size=64`, examples of each, `init="as built"` (see
@@ -92,14 +103,36 @@ def measure_setups(source: Model, *, distributed: bool = False, progress: Progre
     """
     planned = RandomTrials.of(resolve_model(source), **settings)
     processes = default_group() if distributed else ALONE
+    file = trial_file(resume, {"model": planned.source.name}, [planned.source.name, planned.init], processes)
     title = f"measuring {planned.source.name}, init {name_of(planned.init)}"
     with showing(progress, title=title, total=planned.setups):
-        return Setups.collect(planned.reports(processes=processes))
+        return Setups.collect(planned.reports(file=file, processes=processes))
+
+
+def trial_file(
+    path: str | os.PathLike[str] | None, of: Mapping[str, Any], functions: list[Any], processes: Processes
+) -> TrialFile | None:
+    """Open a file of trials; None where none is named.
+
+    Args:
+        path: the file.
+        of: what all of its trials have in common.
+        functions: names of functions, as in `"./file.py:function"`: where a file of them is edited, trials are others.
+        processes: that measure the trials.
+    """
+    if path is None:
+        return None
+    check_kind("resume", path, (str, os.PathLike), "pass the name of a file, as in resume='trials'")
+    files = [Path(name.rpartition(":")[0]) for name in functions if isinstance(name, str)]
+    code = {str(file): f"{zlib.crc32(file.read_bytes()):08x}" for file in files if file.is_file()}
+    identity = {key: str(value) for key, value in of.items()}
+    return TrialFile(path, identity | code, processes)
 
 
 def check_init(
     init: Scheme, *, model: Model, against: Sequence[Scheme] = tuple(SCHEMES),
-    arguments: Mapping[str, Any] | None = None, distributed: bool = False, progress: Progress = None, **settings: Any,
+    arguments: Mapping[str, Any] | None = None, resume: str | os.PathLike[str] | None = None, distributed: bool = False,
+    progress: Progress = None, **settings: Any,
 ) -> InitCheck:  # fmt: skip
     """Rank an initialisation among others by how equally curved it makes the layers of a network.
 
@@ -111,7 +144,7 @@ def check_init(
         model: what `hessdiag.models.resolve_model` takes, what it returns, or a function that builds a network.
         against: initialisations to compare with, likewise.
         arguments: keyword arguments of the function that builds the network.
-        distributed, progress: as of `hessdiag.measure_setups`.
+        resume, distributed, progress: as of `hessdiag.measure_setups`.
         settings: those of `hessdiag.measure_setups`; and of the network `input_size=(3, 32, 32)`, the shape of one
             example, where it does not say, and `output`, a name or position, where it returns several.
 
@@ -134,8 +167,10 @@ def check_init(
     source = resolve_model(model, arguments=given, **asked)
     plans = [RandomTrials.of(source, init=scheme, **settings) for scheme in schemes]
     processes = default_group() if distributed else ALONE
+    of = {"model": source.name, "arguments": given, **asked}
+    file = trial_file(resume, of, [source.name, *schemes], processes)
     with showing(progress, title=f"measuring {source.name}", total=plans[0].setups * len(plans)):
-        measured = [_check_scheme(each, each.reports(processes=processes)) for each in plans]
+        measured = [_check_scheme(each, each.reports(file=file, processes=processes)) for each in plans]
     return InitCheck(init=name_of(init), schemes=ranked(measured))
 
 

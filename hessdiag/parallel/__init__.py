@@ -1,1 +1,1 @@
-"""Measurements shared among processes, and shown while they run."""
+"""Many trials: shared among processes, kept in a file, and shown while they run."""

@@ -1,12 +1,18 @@
-"""Processes that share a measurement, by torch.distributed, most often one."""
+"""Processes that share a measurement, by torch.distributed, most often one; and trials that they keep in a file.
+
+The file has a line of JSON for what the trials are of, and then one for each finished trial, so that a killed run goes
+on where it was. A kill leaves at most one line torn, which is dropped; numbers are read back bit for bit.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +22,7 @@ from torch import Tensor
 from hessdiag.arguments import one_line
 from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import advance, announce
+from hessdiag.results.records import versions
 
 T = TypeVar("T")
 
@@ -102,17 +109,68 @@ def launched(device: str) -> Iterator[Processes]:
         dist.destroy_process_group()
 
 
-def measure_trials(seeds: Sequence[int], measure: Callable[[int], T], *, processes: Processes = ALONE) -> list[T]:
-    """`measure(seed)` of every trial, in order, on all processes alike."""
-    mine = seeds[processes.rank :: processes.size]
+class TrialFile:
+    """Finished trials in a file.
+
+    Args:
+        path: the file; made when missing.
+        of: what the trials are of, such as model and seed: a file of something else is refused.
+        processes: that measure the trials.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], of: Mapping[str, str], processes: Processes = ALONE) -> None:
+        self.path = Path(path)
+        self.finished = processes.gather(lambda: {} if processes.rank else self._read({**of, **versions()}))[0]
+
+    def add(self, trial: str, result: Any) -> None:
+        """Keep the result of a trial, which must be JSON."""
+        self._append({"trial": trial, "result": result})
+        self.finished[trial] = result
+
+    def _read(self, of: Mapping[str, str]) -> dict[str, Any]:
+        """Finished trials by name; what a kill left of a line goes."""
+        try:
+            if not self.path.exists():
+                self._append({"of": of})
+            *whole, torn = self.path.read_bytes().split(b"\n")
+            first, *lines = map(json.loads, whole)
+            was = first["of"]
+            if changed := [key for key in {**was, **of} if was.get(key) != of.get(key)]:
+                key = changed[0]
+                raise ValueError(f"it is of another measurement, {key} was {was.get(key)} and is {of.get(key)}")
+            os.truncate(self.path, self.path.stat().st_size - len(torn))
+            return {line["trial"]: line["result"] for line in lines}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise HessdiagError(
+                f"cannot resume from {str(self.path)!r} ({error}): name a new file in a writable folder, or delete it"
+            ) from error
+
+    def _append(self, content: Mapping[str, Any]) -> None:
+        with self.path.open("ab", buffering=0) as file:  # one write, so that lines of several processes do not mix
+            file.write(_line(content))
+
+
+def measure_trials(
+    name: str, seeds: Sequence[int], measure: Callable[[int], Any], *, file: TrialFile | None = None,
+    processes: Processes = ALONE,
+) -> list[Any]:  # fmt: skip
+    """`measure(seed)` of every trial, in order, on all processes alike; finished trials of the file are skipped."""
+    mine = seeds[processes.rank :: processes.size]  # in turn, so that a killed run has shared evenly
     announce("trials", len(mine))
 
-    def measured() -> dict[int, T]:
+    def measured() -> dict[int, Any]:
         found = {}
         for seed in mine:
-            found[seed] = measure(seed)
+            trial, kept = f"{name}, seed {seed}", {} if file is None else file.finished
+            found[seed] = kept[trial] if trial in kept else measure(seed)
+            if file is not None and trial not in kept:
+                file.add(trial, found[seed])
             advance("trials")
         return found
 
     results = {seed: result for part in processes.gather(measured) for seed, result in part.items()}
     return [results[seed] for seed in seeds]
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content).encode() + b"\n"

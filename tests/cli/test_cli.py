@@ -167,7 +167,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_reproduce_ratios(run, tmp_path: Path) -> None:
-    status, out, err = run("reproduce ratios --quick --out new/folder --seed 3")
+    status, out, err = run("reproduce ratios --quick --out new/folder --seed 3 --resume trials")
     assert status == 0
     folder = tmp_path / "new" / "folder"
     assert sorted(path.name for path in folder.iterdir()) == ["ratios.json", "ratios.png", "ratios.svg"]

@@ -1,4 +1,4 @@
-"""Ctrl-C is one line and exit status 130."""
+"""Ctrl-C is one line and exit status 130, and a run over many trials goes on where it was, however it ended."""
 
 import os
 import signal
@@ -17,14 +17,13 @@ from torch import nn
 
 class Slow(nn.Linear):
     def forward(self, x):
-        open("called", "w").close()
         time.sleep(float(os.environ.get("SLOW", 0)))
         return super().forward(x)
 
 def build(): return Slow(4, 2), 4
 """
-CHECK = ["check-init", "geometric", "--model", "./net.py:build", "--against", "fan-in", "--setups", "200"]
-CHECK += ["--batch-size", "2"]
+CHECK = ["check-init", "geometric", "--model", "./net.py:build", "--against", "fan-in", "--setups", "2"]
+CHECK += ["--batch-size", "2", "--resume", "trials"]
 RUN = "from hessdiag.__main__ import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -48,12 +47,25 @@ def test_an_interrupt_while_libraries_are_imported(monkeypatch: pytest.MonkeyPat
     assert capsys.readouterr() == ("", "hessdiag: interrupted\n")
 
 
-def test_a_check_that_is_interrupted_writes_nothing(folder: Path) -> None:
-    process = start(RUN, [*CHECK, "--json", "two.json"], ("/dev/null", "out", "err"), SLOW="0.01")
-    started = time.monotonic()
-    while not (folder / "called").exists():
+def test_a_check_that_is_interrupted_or_killed_ends_with_the_same_bytes(folder: Path, capsys) -> None:
+    line = [*CHECK, "--json", "two.json"]
+    process = start(RUN, line, ("/dev/null", "out", "err"), SLOW="0.01")
+    trials, started = folder / "trials", time.monotonic()
+    while not trials.exists() or trials.read_bytes().count(b"\n") < 2:
         assert time.monotonic() - started < 120
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGINT)
     assert ended(process, "out", "err") == (130, "", "hessdiag: interrupted\n")
     assert not (folder / "two.json").exists()
+    assert main(line) == 0
+    finished, whole = (folder / "two.json").read_bytes(), trials.read_bytes()
+    trials.write_bytes(whole[: len(whole) * 2 // 3])  # killed while a line was written
+    assert main(line) == 0
+    assert ((folder / "two.json").read_bytes(), trials.read_bytes()) == (finished, whole)
+    assert main([*CHECK[:-2], "--json", "one.json"]) == 0
+    assert (folder / "one.json").read_bytes() == finished
+    assert main([*CHECK, "--input-size", "4"]) == 2
+    assert "it is of another measurement, input_size was None and is (4,)" in capsys.readouterr().err
+    (folder / "net.py").write_text(SLOW + "# changed")
+    assert main(CHECK) == 2
+    assert "cannot resume from 'trials' (it is of another measurement, net.py was" in capsys.readouterr().err

@@ -107,7 +107,7 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(
     (tmp_path / "nets.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
     lines = [f"{line} --json both{number}.json" for number, line in enumerate(DIAGNOSES)]
-    lines.append(f"{CHECK} --json both.json")
+    lines.append(f"{CHECK} --resume trials --json both.json")
     both = run_two(PROCESS, ",".join(free_port() for _ in range(len(lines) + 2)), *lines)
     assert [status for status, _, _ in both] == [0, 9], both
     printed = ""
@@ -117,8 +117,9 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(
         printed += capsys.readouterr().out
     assert main(f"{CHECK} --json one.json".split()) == 0
     printed += capsys.readouterr().out
+    assert main(f"{CHECK} --resume trials --json resumed.json".split()) == 0  # by the file that both wrote
     found = Path("one.json").read_bytes()
-    assert Path("both.json").read_bytes() == found
+    assert Path("both.json").read_bytes() == Path("resumed.json").read_bytes() == found
     capsys.readouterr()
     assert both[0][1].count("\n") == printed.count("\n")  # once, by the first
     assert both[1][1] == ""
