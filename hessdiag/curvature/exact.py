@@ -48,7 +48,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
         traces = SK.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
         return {"norms": norms.cpu().numpy(), "traces": traces.cpu().numpy()}
 
-    sums = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks")
+    sums = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)
     return _curvature(sums["norms"], blocks, examples=batch.size, traces=sums["traces"])
 
 

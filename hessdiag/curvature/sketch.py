@@ -116,7 +116,7 @@ def _measure(
             return {key: total.cpu().numpy() for key, total in pair_sums(X, fixed=fixed).items()}
 
         parts = list(problem.batch.chunks(shape.chunk(cotangents, memory=memory.chunk)))
-        found.append(sum_over(parts, sums, step="sketches"))
+        found.append(sum_over(parts, sums, step="sketches", gradients=cotangents))
     return mean_of(add(found), rounds * problem.batch.size, each, rounding)
 
 

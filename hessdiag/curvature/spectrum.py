@@ -54,7 +54,7 @@ MIN_BYTES = 2**16  # of a chunk, which are never too many
 DENSE = 1024  # entries in all of which the matrix is formed
 PROBES, GRADIENTS = 32, 64  # random signs of a trace: weights of a block, or outputs, whose gradients are all blocks'
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
-FEW_STEPS = 12  # after which it mostly ends
+FEW_STEPS, PRODUCT = 12, 2.0  # after which it mostly ends; gradients that a product of many at once costs
 TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
 ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to the largest
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
@@ -394,7 +394,8 @@ def sampled_spectra(
         return not run.ended and (density or residuals[-1] > enough or (both and residuals[0] > enough))
 
     active, step = [run for some in runs for run in some], "steps of Lanczos' algorithm"
-    announce(step, most if density else FEW_STEPS)
+    cost, further = PRODUCT * len(active), (most if density else FEW_STEPS) - 1
+    announce(step, 1, gradients=cost)  # which tells how long the others take
     for number in range(most):
         moved = operator.products([(run.rows.start, run.basis[number]) for run in active])
         for run, w in zip(active, moved, strict=True):
@@ -403,6 +404,8 @@ def sampled_spectra(
         advance(step)
         if not active:
             break
+        if number == 0:
+            announce(step, further, gradients=cost * (further + both * PROBES))
     found = []
     left = remainders(operator, [run for run, *_ in runs], memory, seed)
     for some, beyond, (_, of) in zip(runs, left, groups, strict=True):

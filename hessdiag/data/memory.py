@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,10 +47,16 @@ def as_bytes(asked: Any) -> int:
     >>> as_bytes("2GiB")
     2147483648
     """
-    found = re.fullmatch(r"([0-9]+\.?[0-9]*)\s*([KMGT]?)(?:i?B)?", str(asked).strip(), flags=re.IGNORECASE)
-    size = int(float(found[1]) * UNITS[found[2].upper()]) if found else 0
+    size = None
+    if isinstance(asked, str):
+        found = re.fullmatch(r"([0-9]{1,12})\s*([KMGT]?)(?:i?B)?", asked.strip(), flags=re.IGNORECASE)
+        size = int(found[1]) * UNITS[found[2].upper()] if found else None
+    elif isinstance(asked, Real) and not isinstance(asked, bool) and math.isfinite(asked):
+        size = int(float(asked))
+    if size is None:
+        raise HessdiagError(f"max_memory {asked!r}: pass a size such as '4GiB' or '500MiB', or a number of bytes")
     if size < MIN_MEMORY:
-        raise HessdiagError(f"max_memory {asked!r}: pass a size such as '4GiB' or 500_000_000, at least '1MiB'")
+        raise HessdiagError(f"max_memory {asked!r}: pass a number of bytes, at least {MIN_MEMORY} (1MiB)")
     return size
 
 
@@ -101,9 +109,9 @@ def add(sums: Sequence[Sums]) -> Sums:
     return total
 
 
-def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str) -> Sums:
-    """Add what `measure` finds, the same names for every chunk of examples."""
-    announce(step, len(parts))
+def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str, gradients: float = 0) -> Sums:
+    """Add what `measure` finds, the same names for every chunk of examples; all cost as much as so many `gradients`."""
+    announce(step, len(parts), gradients=gradients)
     found = []
     for part in parts:
         found.append(_halving(measure, part))

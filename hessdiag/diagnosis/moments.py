@@ -46,6 +46,7 @@ from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
 
 ROUNDINGS = 16  # of one number, that the sum of many is off by at most
+PASSES = 4  # backward passes for moments, signals and checks, more or less
 GRADIENTS, LEAST = 8, 1  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is given a random cotangent
@@ -144,7 +145,7 @@ def sum_moments(
         passes.extend([watched] if watched else [])
         return sums
 
-    sums = sum_over(parts, measure, step="moments")
+    sums = sum_over(parts, measure, step="moments", gradients=PASSES * (len(parts) if problem.coupled else 1))
     return sums, passes[0].found if passes else (None, "they were not asked for")
 
 

@@ -130,16 +130,21 @@ class TrialFile:
     def _read(self, of: Mapping[str, str]) -> dict[str, Any]:
         """Finished trials by name; what a kill left of a line goes."""
         try:
-            if not self.path.exists():
+            text = self.path.read_bytes() if self.path.exists() else b""
+            whole = text[: text.rfind(b"\n") + 1]
+            lines = [json.loads(line) for line in whole.splitlines()]
+            if not lines and not _line({"of": of}).startswith(text):
+                raise ValueError("no line of JSON in it")
+            with self.path.open("ab") as file:
+                file.truncate(len(whole))
+            if not lines:
                 self._append({"of": of})
-            *whole, torn = self.path.read_bytes().split(b"\n")
-            first, *lines = map(json.loads, whole)
-            was = first["of"]
-            if changed := [key for key in {**was, **of} if was.get(key) != of.get(key)]:
-                key = changed[0]
-                raise ValueError(f"it is of another measurement, {key} was {was.get(key)} and is {of.get(key)}")
-            os.truncate(self.path, self.path.stat().st_size - len(torn))
-            return {line["trial"]: line["result"] for line in lines}
+            was = lines[0]["of"] if lines else of
+            for key in {**was, **of}:
+                before, now = (each.get(key, "not given") for each in (was, of))
+                if before != now:
+                    raise ValueError(f"it is of another measurement, {key} was {before} and is {now}")
+            return {line["trial"]: line["result"] for line in lines[1:]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise HessdiagError(
                 f"cannot resume from {str(self.path)!r} ({error}): name a new file in a writable folder, or delete it"

@@ -16,8 +16,7 @@ PATIENCE = 1.0  # seconds before a line in a terminal: short measurements stay s
 SILENCE, PAUSE = 10.0, 30.0  # elsewhere: seconds before the first line, and from one to the next
 CLEAR = "\r\x1b[2K"  # the line of a terminal
 Progress = Callable[[str], None] | bool | None
-Display = Callable[[str, int | None], None]  # is told a step, and how many of its kind are to come, or that one is done
-_SHOWN: ContextVar[Display | None] = ContextVar("progress display", default=None)
+_SHOWN: ContextVar[_Called | _Lines | None] = ContextVar("progress display", default=None)
 
 
 @contextmanager
@@ -33,9 +32,9 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise HessdiagError(f"progress {progress!r}: pass True, or a function that is called after each step")
-    display: Display | None = None
+    display: _Called | _Lines | None = None
     if callable(progress):
-        display = _called(progress)
+        display = _Called(progress)
     elif progress is not False and os.environ.get("RANK", "0") == "0":  # of several processes, the first one shows
         display = _Lines(title, total, at_once=bool(progress))
     token = _SHOWN.set(display)
@@ -47,48 +46,62 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
             print(CLEAR, end="", file=sys.stderr, flush=True)
 
 
-def announce(step: str, count: int) -> None:
-    """Tell the innermost `showing` that `count` steps of a kind are to come."""
+def announce(step: str, count: int, *, gradients: float = 0) -> None:
+    """Tell the innermost `showing` that `count` steps of a kind are to come, as costly as so many gradients in all."""
     if display := _SHOWN.get():
-        display(step, count)
+        display.announce(step, count, gradients)
 
 
 def advance(step: str) -> None:
     """Tell the innermost `showing` that a step is done."""
     if display := _SHOWN.get():
-        display(step, None)
+        display.advance(step)
 
 
-def _called(function: Callable[[str], None]) -> Display:
-    """A display that calls a function after each step."""
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # none, or a closed one
+        return False
 
-    def show(step: str, count: int | None) -> None:
-        if count is None:
-            function(step)
 
-    return show
+class _Called:
+    def __init__(self, function: Callable[[str], None]) -> None:
+        self.advance, self.announce = function, lambda *_: None
 
 
 class _Lines:
-    """Lines on stderr."""
+    """Lines on stderr. What a phase costs is said beforehand, by the time that a gradient took in those before it."""
 
     def __init__(self, title: str, total: int | None, *, at_once: bool) -> None:
-        self.title, self.total, self.over = title, total, bool(sys.stderr and sys.stderr.isatty())
-        self.began = time.monotonic()
+        self.title, self.total, self.over = title, total, _is_terminal()
+        self.began = self.phase = time.monotonic()
         self.due = self.began + (0.0 if at_once else PATIENCE if self.over else SILENCE)
         self.pause = 0.0 if at_once or self.over else PAUSE
-        self.done, self.count, self.shown = 0, total, False
+        self.done, self.count, self.cost, self.shown = 0, total, "", False
+        self.gradients = self.spent = self.seconds = 0.0  # of this phase; of those before, and what they took
 
-    def __call__(self, step: str, count: int | None) -> None:
-        if count is None:
-            self.done += 1
-        elif self.total is None:
-            self.done, self.count = 0, count
+    def announce(self, step: str, count: int, gradients: float) -> None:
         now = time.monotonic()
-        if now < self.due:
+        if self.gradients:
+            self.spent, self.seconds = self.spent + self.gradients, self.seconds + now - self.phase
+        self.phase, self.gradients = now, gradients
+        if self.total is None:
+            self.done, self.count = 0, count
+        expected = gradients * self.seconds / self.spent if self.spent else 0.0
+        self.cost = f", about {expected:.0f} s in all ({gradients:.0f} gradients)" if expected >= PATIENCE else ""
+        self._say(step, beforehand=expected >= SILENCE)
+
+    def advance(self, step: str) -> None:
+        self.done += 1
+        self._say(step)
+
+    def _say(self, step: str, *, beforehand: bool = False) -> None:
+        now = time.monotonic()
+        if now < self.due and not beforehand:
             return
         self.due, self.shown = now + self.pause, True
-        text = f"hessdiag: {self.title}, {now - self.began:.0f} s so far: {step} {self.done}/{self.count}"
+        text = f"hessdiag: {self.title}, {now - self.began:.0f} s so far: {step} {self.done}/{self.count}{self.cost}"
         if self.over:
             text = CLEAR + text[: shutil.get_terminal_size().columns - 1]
         print(text, end="" if self.over else "\n", file=sys.stderr, flush=True)

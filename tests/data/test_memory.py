@@ -18,7 +18,7 @@ def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chu
     assert 0.3 * free_memory(CPU) < total < 0.7 * free_memory(CPU)
     assert MemoryBudget.of(2**40, CPU).chunk == CHUNK
     assert MemoryBudget.of(8 * 2**20, CPU).chunk < 8 * 2**20
-    with pytest.raises(hessdiag.HessdiagError, match="at least '1MiB'"):
+    with pytest.raises(hessdiag.HessdiagError, match="pass a number of bytes, at least"):
         MemoryBudget.of(MIN_MEMORY - 1, CPU)
     with pytest.raises(RuntimeError) as failure:
         torch.empty(2**62, dtype=torch.uint8)
@@ -28,8 +28,7 @@ def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chu
 
 def test_sizes_in_words_and_what_is_none() -> None:
     assert [as_bytes(text) for text in ("4GiB", "500 mb", "2000000")] == [2**32, 500 * 2**20, 2000000]
-    assert as_bytes("1.5GiB") == as_bytes(1.5 * 2**30) == 3 * 2**29
-    for asked in ("much", "-4GiB", True, float("nan"), None):
+    for asked in ("much", "-4GiB", "1.5GiB", True, float("nan"), None):
         with pytest.raises(hessdiag.HessdiagError, match="pass a size such as '4GiB'"):
             as_bytes(asked)
 

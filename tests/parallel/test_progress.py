@@ -79,18 +79,18 @@ def test_a_line_appears_where_it_takes_long_or_is_asked_for(monkeypatch, capsys)
     ]
 
 
-def test_elsewhere_long_measurements_have_a_line_each_half_minute(
+def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_half_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with showing(None, title="measuring"):
-        announce("moments", 1)
+        announce("moments", 1, gradients=4)
         now = 8.0
         advance("moments")
-        announce("sketches", 20)
+        announce("sketches", 20, gradients=25)  # each gradient took 2 s
         for _ in range(20):
             now += 2.5
             advance("sketches")
-    said = "hessdiag: measuring, {} s so far: sketches {}/20"
-    assert capsys.readouterr() == ("", "\n".join([said.format(10, 1), said.format(40, 13), ""]))
+    said = "hessdiag: measuring, {} s so far: sketches {}/20, about 50 s in all (25 gradients)"
+    assert capsys.readouterr() == ("", "\n".join([said.format(8, 0), said.format(38, 12), ""]))
