@@ -40,7 +40,7 @@ def _explain(error: Exception) -> str:
         from hessdiag.data.memory import is_out_of_memory  # with torch, which --help does without
 
         if is_out_of_memory(error):
-            return "out of memory: use a smaller --batch-size or model"
+            return "out of memory: use a smaller --batch-size, --input-size or model"
     raise error
 
 

@@ -6,10 +6,9 @@ torch is imported where it is needed: the command line prints its help without i
 from __future__ import annotations
 
 import difflib
-import inspect
 import math
 import numbers
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     import torch
 
+TENSORS = "pass a tensor, such as torch.as_tensor(inputs), or a tuple or dict of tensors"
 MAX_MESSAGE = 240  # characters of somebody else's message that are passed on
 
 
@@ -58,16 +58,6 @@ def check_loss(loss: Any) -> None:
         raise HessdiagError(f"loss {loss!r}: pass a name such as 'cross-entropy', or a function (outputs, targets)")
 
 
-def check_options(options: Iterable[str], function: Callable[..., Any], fixed: Iterable[str]) -> None:
-    """Refuse keyword arguments that a function does not take beside the `fixed` ones."""
-    names = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    known = [name for name in names if name not in set(fixed)]
-    for name in options:
-        if name not in known:
-            hint = did_you_mean(name, known, otherwise=f"use {few(known, 8)}")
-            raise HessdiagError(f"unknown option {name!r}: {hint}")
-
-
 def kind_of(value: Any) -> str:
     """The type of a value with its article.
 
@@ -84,14 +74,8 @@ def check_model(model: Any) -> None:
     """Refuse what is not a built network."""
     from torch import nn
 
-    advice = "pass a torch.nn.Module"
-    if isinstance(model, type):
-        advice = f"pass an instance, as in {model.__name__}(...)"
-    elif isinstance(model, str) or hasattr(model, "build"):
-        advice = "pass a torch.nn.Module, such as hessdiag.models.resolve_model('lenet').build().module"
-    elif callable(model):
-        advice = "pass a torch.nn.Module; if this builds one, call it and pass that"
-    check_kind("model", model, nn.Module, advice)
+    built = "hessdiag.models.resolve_model('lenet').build().module"
+    check_kind("model", model, nn.Module, f"pass a torch.nn.Module that is built, such as {built}")
 
 
 def as_dtype(dtype: Any) -> torch.dtype:
@@ -123,16 +107,6 @@ def as_device(device: Any) -> torch.device:
     if found.type == "cuda" and not torch.cuda.is_available():
         raise HessdiagError("device cuda: torch finds no CUDA device here; use device='cpu' (--device cpu)")
     return found
-
-
-def to_tensor(value: Any, name: str, *, otherwise: str = "pass a tensor, or a tuple or dict of tensors") -> str:
-    """What to write to make a tensor of an array or list, or `otherwise`.
-
-    >>> to_tensor([1.0, 2.0], "inputs")
-    'pass torch.as_tensor(inputs)'
-    """
-    numbers = hasattr(value, "__array__") or (isinstance(value, list) and value)
-    return f"pass torch.as_tensor({name})" if numbers else otherwise
 
 
 def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
@@ -193,9 +167,6 @@ def one_line(error: BaseException) -> str:
     >>> one_line(KeyError("width"))
     "KeyError: 'width'"
     """
-    try:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    except Exception:  # somebody else's
-        lines = []
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= MAX_MESSAGE else f"{text[:MAX_MESSAGE]}…"

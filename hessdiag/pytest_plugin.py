@@ -52,11 +52,9 @@ class ModelCheck:
             HessdiagError: an argument cannot be used, or the model cannot be measured.
         """
         __tracebackhide__ = True
-        from hessdiag.arguments import check_options
         from hessdiag.diagnosis.diagnose import diagnose
 
         try:
-            check_options(options, diagnose, fixed=["targets", "loss", "signals"])
             ignored = _check_choices(fail_on, ignore)
             report = diagnose(model, inputs, targets, loss=loss, **{"progress": False} | options)
         except HessdiagError as error:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag import init as initialisations
-from hessdiag.arguments import kind_of, to_tensor
+from hessdiag.arguments import kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_at, parameter_slots
 from hessdiag.network.torch_state import seeded_rng
@@ -525,8 +525,7 @@ def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)) and inputs:
         return tuple(inputs), {}
-    how = to_tensor(inputs, "inputs", otherwise="pass the shape of one example such as (3, 32, 32), or tensors")
-    raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+    raise HessdiagError(f"inputs are {kind_of(inputs)}: pass the shape of one example such as (3, 32, 32), or tensors")
 
 
 def _is_counted(value: Any, device: torch.device) -> bool:

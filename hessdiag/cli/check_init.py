@@ -16,13 +16,11 @@ from hessdiag.cli.options import (
     Method,
     Plots,
     Resume,
-    check_files,
-    check_folder,
     grouped,
     parse_arguments,
+    parse_output,
 )
 from hessdiag.cli.printing import Printing, gate_spread
-from hessdiag.errors import HessdiagError
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
 Init = Annotated[str, typer.Argument(metavar="INIT", help=INITS)]
@@ -39,11 +37,7 @@ def check_init(
 ) -> None:  # fmt: skip
     """Rank an initialisation among others on one network."""
     others = [name.strip() for name in against.split(",") if name.strip()]
-    if against and not others:
-        raise HessdiagError(f"--against {against!r}: name initialisations, as in fan-in,geometric")
-    output, class_dim = measured.which
-    check_files(html, resume)
-    check_folder(plots)
+    output, class_dim = parse_output(measured.output)
     import hessdiag
     from hessdiag.parallel.processes import launched
 
@@ -52,7 +46,7 @@ def check_init(
             init, model=model, against=others, setups=setups, mode=measured.mode,
             arguments=parse_arguments(measured.arg or []), input_size=measured.shape, batch_size=measured.batch_size,
             output=output, loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
-            device=measured.torch_device, dtype=measured.torch_dtype, seed=measured.seed, resume=resume or None,
+            device=measured.torch_device, dtype=measured.dtype, seed=measured.seed, resume=resume or None,
             distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:

@@ -19,8 +19,6 @@ from hessdiag.cli.options import (
     Model,
     Plots,
     Subject,
-    check_files,
-    check_folder,
     grouped,
 )
 from hessdiag.cli.printing import Printing, complain, gate_findings, gate_spread
@@ -40,8 +38,6 @@ def diagnose(
     """Measure MODEL: verdict, findings and a table of its layers."""
     if curvature.quick and max_spread is not None:
         raise HessdiagError("--max-spread is of the curvature, which --quick leaves out: pass one of them")
-    check_files(csv, html)
-    check_folder(plots)
     source, prepared = subject.prepare(model, say=printing.say)
     from hessdiag.diagnosis.diagnose import diagnose_prepared
     from hessdiag.parallel.processes import launched

@@ -17,9 +17,8 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     from hessdiag.loading.prepare import Prepared
 
-Optimizer = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam; repeatable  [default: all]")
-]
+Optimizer = Annotated[list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam  [default: all]")]
+LOSSES = "cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"
 Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights, and more where a rate rises")]
 
 
@@ -27,11 +26,8 @@ Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights
 class TrainingSubject(Subject):
     """A network as it will be trained."""
 
-    batch_size: Annotated[int, typer.Option(help="examples in a batch of the training")] = 128
-    loss: Annotated[
-        str,
-        typer.Option(help="cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"),
-    ] = ""
+    batch_size: Annotated[int, typer.Option(min=1, max=10**9, help="examples in a batch of the training")] = 128
+    loss: Annotated[str, typer.Option(help=LOSSES)] = ""
 
     def prepare_training(self, model: str, steps: int, say: Callable[[str], None]) -> tuple[Prepared, Any]:
         """Network, data and a loss that networks are trained with: the one asked for, else what fits the targets."""

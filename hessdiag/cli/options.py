@@ -13,80 +13,76 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    import torch
-
     from hessdiag.loading.prepare import Prepared
     from hessdiag.models.sources import ModelSource
+
+
+def writable_file(path: str) -> str:
+    """Refuse before measuring what could not be saved after it."""
+    if path not in ("", "-") and (Path(path).is_dir() or not os.access(Path(path).parent, os.W_OK)):
+        raise HessdiagError(f"cannot write {path!r}: name a file in a writable folder that exists")
+    return path
+
+
+def writable_folder(path: str) -> str:
+    """The same for a folder that is made only when there is something to put in."""
+    nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise HessdiagError(f"cannot make the folder {path!r}: {str(nearest)!r} is a file, or cannot be written")
+    return path
+
 
 MAX_DIGITS = 10
 MODELS = (
     "lenet, alexnet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
     " or torchvision:NAME"
 )
+LOSSES = "random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
+OUTPUTS = "which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1"
+INITS = "fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
 Matrix = Annotated[Literal["ggn", "hessian"], typer.Option(help="ggn: Gauss-Newton")]
-Per = Annotated[
-    Literal["example", "batch"],
-    typer.Option(help="example: each example's own matrix, averaged; batch: that of the mean loss"),
-]
-Method = Annotated[
-    Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled by one of two ways")
-]
-Blocks = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="measure these parameters alone, such as 'h.0.*'")
-]
-Rtol = Annotated[
-    float | None,
-    typer.Option(metavar="X", help="relative standard error that sampling is to reach  [default: a fixed number]"),
-]
-Csv = Annotated[str, typer.Option(metavar="FILE", help="also save the table as CSV")]
-Html = Annotated[str, typer.Option(metavar="FILE", help="also save verdict, tables and figures as one web page")]
-Plots = Annotated[str, typer.Option(metavar="DIR", help="also draw figures, as png and svg")]
-Resume = Annotated[
-    str, typer.Option(metavar="FILE", help="keep finished trials there; killed and started again, go on where it was")
-]
-MaxSpread = Annotated[
-    float | None,
-    typer.Option(metavar="X", min=1, help="exit with 1 if the largest σ² of a weight is over X times the least"),
-]
-Fit = Annotated[
-    bool, typer.Option("--fit", help="also train a copy on the batch, 80 gradients: a loss that stays is a fault")
-]
-FailOn = Annotated[
-    Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if there is a finding as severe as that")
-]
+Per = Annotated[Literal["example", "batch"], typer.Option(help="the matrix of each example, or of the mean loss")]
+Method = Annotated[Literal["auto", "exact", "sketch", "probe"], typer.Option(help="exact, or sampled in two ways")]
+Blocks = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="only these parameters, such as 'h.0.*'")]
+Rtol = Annotated[float | None, typer.Option(metavar="X", help="relative standard error that sampling is to reach")]
+Csv = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save the table as CSV")]
+Html = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all as one web page")]
+Plots = Annotated[str, typer.Option(metavar="DIR", callback=writable_folder, help="also draw figures, as png and svg")]
+RESUME = "keep finished trials there; killed and started again, go on where it was"
+Resume = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help=RESUME)]
+MaxSpread = Annotated[float | None, typer.Option(metavar="X", min=1, help="exit with 1 if σ² spreads over X times")]
+FIT = "also train a copy on the batch, 80 gradients: a loss that stays is a fault"
+Fit = Annotated[bool, typer.Option("--fit", help=FIT)]
+FailOn = Annotated[Literal["fault", "warning"] | None, typer.Option(help="exit with 1 if a finding is as severe")]
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Declare the fields of a command's dataclass parameters as options, and call it with the dataclasses."""
-    hints = get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if parameter.name in groups:
-            group = groups[parameter.name]
-            typed = get_type_hints(group, include_extras=True)
-            parameters += [
-                Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=typed[field.name])
-                for field in fields(group)
-            ]
+    groups: dict[str, Any] = {}
+    parameters: list[Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            typed = get_type_hints(parameter.annotation, include_extras=True)
+            declared = inspect.signature(groups[parameter.name]).parameters.values()
+            parameters += [option.replace(annotation=typed[option.name]) for option in declared]
         else:
-            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
+            parameters.append(parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
     @wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = cast(Any, group)(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
         command(**given)
 
-    del run.__dict__["__wrapped__"]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
@@ -112,16 +108,9 @@ class Network(Place):
     """The same with the network that MODEL names."""
 
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="precision")] = "float32"
-    arg: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="argument of the factory, a Python literal or text; repeatable"),
-    ] = None
-    evaluate: Annotated[
-        bool, typer.Option("--eval", help="measure as for inference: fixed batch statistics  [default: as it trains]")
-    ] = False
-    input_size: Annotated[
-        str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens  [default: the model's own]")
-    ] = ""
+    arg: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="of the factory; repeatable")] = None
+    evaluate: Annotated[bool, typer.Option("--eval", help="measure as for inference, not as it trains")] = False
+    input_size: Annotated[str, typer.Option(help="shape of one input, as in 3,32,32; for text, tokens")] = ""
 
     def source(self, model: str, *, output: str | int | None = None) -> ModelSource:
         """Find the network that MODEL names."""
@@ -141,37 +130,14 @@ class Network(Place):
         """Shape of one input, where it was given."""
         return parse_size(self.input_size) if self.input_size else None
 
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        """The floating-point type of that name."""
-        import torch
-
-        return cast("torch.dtype", getattr(torch, self.dtype))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Network):
     """The same with what the network's outputs are, and how many examples are measured."""
 
-    batch_size: Annotated[int, typer.Option(help="examples")] = 64
-    loss: Annotated[
-        str,
-        typer.Option(
-            help="random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
-        ),
-    ] = ""
-    output: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME[:DIM]",
-            help="which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1",
-        ),
-    ] = ""
-
-    @property
-    def which(self) -> tuple[str | int | None, int | None]:
-        """`output=` and `class_dim=` of what measures."""
-        return parse_output(self.output)
+    batch_size: Annotated[int, typer.Option(min=1, max=10**9, help="examples")] = 64
+    loss: Annotated[str, typer.Option(help=LOSSES)] = ""
+    output: Annotated[str, typer.Option(metavar="NAME[:DIM]", help=OUTPUTS)] = ""
 
     @property
     def objective(self) -> Any:
@@ -185,20 +151,11 @@ class Measured(Network):
 class Subject(Measured):
     """The same with weights and data."""
 
-    init: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME|MOD:FN",
-            help="fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]",
-        ),
-    ] = ""
-    weights: Annotated[
-        str,
-        typer.Option(metavar="FILE[:KEY]", help="load weights, or what is under KEY: .safetensors, or of torch.save"),
-    ] = ""
-    data: Annotated[
-        str, typer.Option(metavar="MOD:FN", help="function that returns inputs or (inputs, targets)  [default: random]")
-    ] = ""
+    init: Annotated[str, typer.Option(metavar="NAME|MOD:FN", help=INITS)] = ""
+    weights: Annotated[str, typer.Option(metavar="FILE[:KEY]", help="load weights: .safetensors, or of torch.save")] = (
+        ""
+    )
+    data: Annotated[str, typer.Option(metavar="MOD:FN", help="returns inputs or (inputs, targets); else random")] = ""
 
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:
         """Build the network and a batch; prints of the user's code go to stderr.
@@ -210,21 +167,19 @@ class Subject(Measured):
         """
         if self.init and self.weights:
             raise HessdiagError("--init and --weights both say what the weights are: pass one of them")
-        output, class_dim = self.which
+        output, class_dim = parse_output(self.output)
         source = self.source(model, output=output)
         from hessdiag.loading import prepare as preparation
         from hessdiag.loading.initialisation import AS_BUILT
         from hessdiag.loading.user_code import load_function
-        from hessdiag.loading.weights import read_checkpoint
 
         settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim}
-        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.torch_dtype, "mode": self.mode}
-        path, _, key = (self.weights, "", "") if Path(self.weights).exists() else self.weights.partition(":")
+        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.dtype, "mode": self.mode}
         with redirect_stdout(sys.stderr):
             prepared = preparation.prepare(
                 source,
                 init=self.init or AS_BUILT,
-                checkpoint=read_checkpoint(path, key=key) if path else None,
+                weights=self.weights,
                 data=load_function(self.data, what="--data") if self.data else None,
                 say=say,
                 **(settings | changed),
@@ -241,9 +196,7 @@ class Curvature:
     method: Method = "auto"
     rtol: Rtol = None
     blocks: Blocks = None
-    quick: Annotated[
-        bool, typer.Option("--quick", help="signals and findings alone, no curvature: a few gradients")
-    ] = False
+    quick: Annotated[bool, typer.Option("--quick", help="signals and findings alone, no curvature")] = False
 
 
 def parse_output(text: str) -> tuple[str | int | None, int | None]:
@@ -270,8 +223,6 @@ def parse_arguments(texts: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
             raise HessdiagError(f"--arg {text!r}: write a name and a value, as in --arg depth=3")
-        if key in arguments:
-            raise HessdiagError(f"--arg {text!r}: {key} was given twice")
         try:
             arguments[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # what it raises for other texts
@@ -289,19 +240,3 @@ def parse_size(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < MAX_DIGITS and int(part) > 0 for part in parts):
         raise HessdiagError(f"--input-size {text!r}: write positive sizes as in 3,32,32")
     return tuple(int(part) for part in parts)
-
-
-def check_files(*paths: str) -> None:
-    """Refuse before measuring what could not be saved after it."""
-    for path in filter(None, paths):
-        folder = Path(path).parent
-        if Path(path).is_dir() or not os.access(folder, os.W_OK):
-            raise HessdiagError(f"cannot write {path!r}: name a file in a writable folder that exists")
-
-
-def check_folder(path: str, option: str = "--plots") -> None:
-    """As `check_files`, for a folder that is made only when there is something to put in."""
-    if path:
-        nearest = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
-        if not nearest.is_dir():
-            raise HessdiagError(f"{option} {path!r}: {str(nearest)!r} is a file, name a folder")

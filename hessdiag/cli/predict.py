@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hessdiag.cli.options import Blocks, Model, Network, Resume, check_files, grouped
+from hessdiag.cli.options import Blocks, Model, Network, grouped
 from hessdiag.cli.printing import Printing
-from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     from hessdiag.models.sources import ModelSource
@@ -21,7 +20,7 @@ MAX_BUILT = 200_000_000  # parameters of a network that is built with numbers, t
 INITS = "fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default: as built]"
 
 Init = Annotated[str, typer.Option(metavar="NAME", help=INITS)]
-BatchSize = Annotated[int, typer.Option(help="examples of each trial")]
+BatchSize = Annotated[int, typer.Option(min=1, max=10**9, help="examples of each trial")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
 Moments = Annotated[
     Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations and borders")
@@ -37,13 +36,10 @@ TRIALS = 20
 def predict(
     model: Model, network: Network, printing: Printing, init: Init = "", batch_size: BatchSize = 64,
     loss: Loss = "random-quadratic", moments: Moments = "kernel", compare: Compare = False, setups: Trials = 0,
-    blocks: Blocks = None, resume: Resume = "",
+    blocks: Blocks = None,
 ) -> None:  # fmt: skip
     """Predict the scaling of MODEL from its architecture alone."""
     setups = setups or TRIALS * compare
-    if resume and not setups:
-        raise HessdiagError("--resume keeps measured trials: pass --compare or --setups N too")
-    check_files(resume)
     source = network.source(model)
     from hessdiag.calculus import predict as predict_model
     from hessdiag.loading.prepare import random_inputs
@@ -57,8 +53,9 @@ def predict(
     result: Any = replace(prediction, model=model, init=init or "as built")
     if setups:
         trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
+        trials |= {"seed": network.seed, "device": network.torch_device, "dtype": network.dtype}
         trials["options"] = {"mode": network.mode, "blocks": blocks}
-        result = _compare(result, source, network, trials, resume, printing.progress)
+        result = _compare(result, source, trials, printing.progress)
     if result is not None:
         printing.show(result)
 
@@ -67,12 +64,9 @@ def _build(source: ModelSource, *, init: str, seed: int) -> BuiltNetwork:
     """On the meta device where numbers are not needed or too many, else with the weights that the seed gives."""
     import torch
 
-    from hessdiag.init import check_scheme
     from hessdiag.loading.initialisation import AS_BUILT
     from hessdiag.loading.prepare import random_network
 
-    if init:
-        check_scheme(init)
     try:
         with torch.device("meta"):
             built = source.build()
@@ -83,23 +77,18 @@ def _build(source: ModelSource, *, init: str, seed: int) -> BuiltNetwork:
     return random_network(source, init=AS_BUILT, seed=seed)
 
 
-def _compare(
-    prediction: Any, source: ModelSource, network: Network, trials: dict[str, Any], resume: str, progress: bool | None
-) -> Any:
+def _compare(prediction: Any, source: ModelSource, trials: dict[str, Any], progress: bool | None) -> Any:
     """Put a prediction beside what random trials measure; None in all processes but the first."""
-    from hessdiag.diagnosis.random_setups import RandomTrials, trial_file
+    from hessdiag.diagnosis.random_setups import RandomTrials
     from hessdiag.parallel.processes import launched
     from hessdiag.parallel.progress import showing
     from hessdiag.results.prediction import PredictedVsMeasured
 
-    device, dtype = network.torch_device, network.torch_dtype
-    planned = RandomTrials(source=source, seed=network.seed, device=device, dtype=dtype, **trials)
-    of = {"model": source.name, "arguments": network.arg, "input_size": network.shape}
+    planned = RandomTrials(source=source, **trials)
     with (
-        launched(device) as processes,
+        launched(planned.device) as processes,
         showing(progress, title=f"measuring {source.name}", total=planned.setups),
         redirect_stdout(sys.stderr),
     ):
-        file = trial_file(resume or None, of, [source.name], processes)
-        reports = planned.reports(file=file, processes=processes)
+        reports = planned.reports(processes=processes)
         return PredictedVsMeasured.of(prediction, reports) if processes.rank == 0 else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hessdiag.cli.options import check_files
+from hessdiag.cli.options import writable_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,18 +28,18 @@ PATTERNS = (
 )
 
 
+Json = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all; - prints it as JSON")]
+Verbose = Annotated[
+    bool | None, typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion alone")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Printing:
     """How much of a result is printed, and whether as JSON. Files are written before anything is printed."""
 
-    json: Annotated[str, typer.Option(metavar="FILE", help="also save everything; - prints it in place of text")] = ""
-    verbose: Annotated[
-        bool | None,
-        typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion and errors alone"),
-    ] = None
-
-    def __post_init__(self) -> None:
-        check_files(self.json if self.json != "-" else "")
+    json: Json = ""
+    verbose: Verbose = None
 
     @property
     def quiet(self) -> bool:
@@ -92,9 +92,6 @@ def complain(message: str) -> None:
 
 def print_coloured(text: str) -> None:
     """Print a text to stdout, in colour where that is a terminal and NO_COLOR is not set."""
-    if not sys.stdout.isatty():
-        print(text)
-        return
     from rich.console import Console
     from rich.theme import Theme
 

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hessdiag.arguments import did_you_mean
-from hessdiag.cli.options import Place, Resume, check_files, check_folder, grouped
+from hessdiag.cli.options import Place, Resume, grouped, writable_folder
 from hessdiag.cli.printing import Printing
-from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from hessdiag.results.setups import Setups
+    from matplotlib.figure import Figure
 
-SHOWS = {
-    "ratios": "Figure 1: histograms of γ/σ² of every block, 100 trials; a minute on 2 cores",
-    "heatmaps": "Figure 2: Hessian and Gauss-Newton block maps, four initialisations; half an hour",
-}
+    from hessdiag.results.records import Record
+
+    Drawn = tuple[Record, Callable[[], dict[str, Figure]], list[str]]  # numbers, how to draw them, and a summary
+
 # \b keeps the lines of the list apart in the help.
-HELP = "Measure and draw a figure of the paper, of the strided LeNet; numbers and figure go to --out.\n\n\b\nFigures:\n"
-HELP += "\n".join(f"  {name:9} {shows}" for name, shows in SHOWS.items())
-HELP += "\n\nAll other figures and tables: python scripts/paper/NAME.py"
+HELP = """Measure and draw a figure of the paper, of the strided LeNet; numbers and figure go to --out.
 
-ELSEWHERE = "use ratios or heatmaps; all other figures of the paper are in scripts/paper/ of the repository"
-SIZES = {"ratios": (100, 1024), "heatmaps": (100, 1024)}  # trials and examples of each: the paper's
+\b
+Figures:
+  ratios    Figure 1: histograms of γ/σ² of every block, 100 trials; a minute on 2 cores
+  heatmaps  Figure 2: Hessian and Gauss-Newton block maps, four initialisations; half an hour
+
+All other figures and tables: python scripts/paper/NAME.py"""
+
+SIZES = (100, 1024)  # trials and examples of each: the paper's
 QUICK = {"ratios": (10, 128), "heatmaps": (5, 64)}
 
-Name = Annotated[str, typer.Argument(metavar="FIGURE", help=", ".join(SHOWS))]
-Out = Annotated[str, typer.Option(metavar="DIR", help="folder for the numbers (JSON) and figures (png, svg)")]
+Name = Annotated[Literal["ratios", "heatmaps"], typer.Argument(metavar="FIGURE")]
+Out = Annotated[
+    str,
+    typer.Option(metavar="DIR", callback=writable_folder, help="folder for the numbers (JSON) and figures (png, svg)"),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="few trials and small batches: a look, not the figure")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing on stderr but errors")]
 
@@ -40,71 +46,63 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing on std
 def reproduce(
     name: Name, place: Place, out: Out = "figures", quick: Quick = False, resume: Resume = "", quiet: Quiet = False
 ) -> None:
-    """Measure, save and draw one figure; an unusable folder is refused before the measuring."""
-    if name not in SHOWS:
-        raise HessdiagError(f"unknown figure {name!r}: {did_you_mean(name, SHOWS, otherwise=ELSEWHERE)}")
-    check_files(resume)
-    check_folder(out, "--out")
+    """Measure, draw and save one figure."""
     printing = Printing(verbose=False if quiet else None)
     from hessdiag.parallel.processes import launched
-    from hessdiag.results.records import make_folder
 
     with launched(place.torch_device) as processes, redirect_stdout(sys.stderr):
-        make_folder(out)
-        setups, batch_size = (QUICK if quick else SIZES)[name]
-        panels = _measure(
-            name, setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,
+        setups, batch_size = QUICK[name] if quick else SIZES
+        record, figures, summary = (_ratios if name == "ratios" else _heatmaps)(
+            setups=setups, batch_size=batch_size, seed=place.seed, device=place.torch_device,
             resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:
         return
-    for path in _save(name, panels, Path(out)):
-        printing.say(f"wrote {path}")
-    print("\n".join(_summary(name, panels)))
+    Path(out).mkdir(parents=True, exist_ok=True)
+    record.to_json(Path(out) / f"{name}.json")
+    printing.say(f"wrote {Path(out) / name}.json")
+    printing.draw(figures, out)
+    print("\n".join(summary))
 
 
-def _measure(name: str, **options: Any) -> tuple[Setups, ...]:
-    """Measure on the same seeds under every initialisation, so that panels differ in nothing else.
+def _ratios(**options: Any) -> Drawn:
+    """How far theory and measurement agree."""
+    import numpy as np
+
+    from hessdiag import plots
+    from hessdiag.diagnosis.random_setups import measure_setups
+
+    setups = measure_setups("lenet", init="geometric", **options)
+    quantiles = np.nanquantile(setups.columns["ratio"], [0.5, 0.05, 0.95], axis=0)
+    rows = [
+        f"{name:14} {median:.2f}  {low:.2f}-{high:.2f}"
+        for name, median, low, high in zip(setups.names, *quantiles, strict=True)
+    ]
+    summary = [f"γ/σ² over {len(setups)} trials: median, 5-95 % range", *rows]
+    return setups, lambda: {"ratios": plots.draw_ratios(setups)}, summary
+
+
+def _heatmaps(**options: Any) -> Drawn:
+    """How unequal the blocks are, on the same seeds under every initialisation: panels differ in nothing else.
 
     The paper's caption of the maps says Hessian; its theory is of the Gauss-Newton matrix. On the diagonal the two
     agree in a piecewise-linear network, off it they do not, so both are shown.
     """
+    from hessdiag import plots
     from hessdiag.diagnosis.random_setups import measure_setups
     from hessdiag.init import SCHEMES
-
-    if name == "ratios":
-        return (measure_setups("lenet", init="geometric", **options),)
-    kinds = [(matrix, init) for matrix in ("hessian", "ggn") for init in SCHEMES]
-    return tuple(measure_setups("lenet", init=init, matrix=matrix, **options) for matrix, init in kinds)
-
-
-def _save(name: str, panels: tuple[Setups, ...], out: Path) -> list[Path]:
-    """Write the numbers as JSON and draw them; return the files."""
-    from hessdiag import plots
+    from hessdiag.results.numbers import spread
     from hessdiag.results.setups import Study
 
-    source = out / f"{name}.json"
-    if name == "ratios":
-        panels[0].to_json(source)
-        return [source, *plots.save(plots.draw_ratios(panels[0]), out / name)]
-    Study(panels).to_json(source)
-    relative = plots.save(plots.draw_heatmaps(panels, relative=True), out / f"{name}-relative")
-    return [source, *plots.save(plots.draw_heatmaps(panels), out / name), *relative]
-
-
-def _summary(name: str, panels: tuple[Setups, ...]) -> list[str]:
-    """Say how far theory and measurement agree, or how unequal the blocks are."""
-    import numpy as np
-
-    from hessdiag.results.numbers import spread
-
-    if name == "ratios":
-        (setups,) = panels
-        rows = zip(setups.names, *np.nanquantile(setups.columns["ratio"], [0.5, 0.05, 0.95], axis=0), strict=True)
-        lines = ["{:14} {:.2f}  {:.2f}-{:.2f}".format(*row) for row in rows]
-        return [f"γ/σ² over {len(setups)} trials: median, 5-95 % range", *lines]
-    lines = [
+    kinds = [(matrix, init) for matrix in ("hessian", "ggn") for init in SCHEMES]
+    panels = tuple(measure_setups("lenet", init=init, matrix=matrix, **options) for matrix, init in kinds)
+    rows = [
         f"{panel.matrix:8} {panel.init:11} {panel.spread:8.3g} {spread(panel.normalized().ravel().tolist()):8.3g}"
         for panel in panels
     ]
-    return ["mean over trials: max/min of the diagonal, of all cells", *lines]
+
+    def figures() -> dict[str, Figure]:
+        relative = plots.draw_heatmaps(panels, relative=True)
+        return {"heatmaps": plots.draw_heatmaps(panels), "heatmaps-relative": relative}
+
+    return Study(panels), figures, ["mean over trials: max/min of the diagonal, of all cells", *rows]

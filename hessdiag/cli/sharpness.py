@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from hessdiag.cli.options import Blocks, Matrix, Model, Plots, Subject, check_folder, grouped
+from hessdiag.cli.options import Blocks, Matrix, Model, Plots, Subject, grouped
 from hessdiag.cli.printing import Printing
 
 Split = Annotated[
@@ -25,7 +25,6 @@ def sharpness(
     split: Split = "auto", density: Density = False, plots: Plots = "",
 ) -> None:  # fmt: skip
     """Measure traces and extreme eigenvalues, whole and by layer."""
-    check_folder(plots)
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
 
-from hessdiag.arguments import few, kind_of, to_tensor
+from hessdiag.arguments import TENSORS, few, kind_of
 from hessdiag.data.seeds import Noise, user_code
 from hessdiag.errors import HessdiagError
 
@@ -94,21 +94,15 @@ class Layout:
 
 def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """A tensor, or tuples, lists, dicts and dataclasses of some, with a function applied to every tensor."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, (tuple, list)):
-        each = [mapped(item, function) for item in value]
-        return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
-    if not held_by(value):
-        return value
-    new = copy.copy(value)
-    for key, item in held_by(value).items():
-        changed = mapped(item, function)
-        if isinstance(value, Mapping):
-            new[key] = changed
-        else:
-            object.__setattr__(new, key, changed)
-    return new
+
+    def each(leaf: Any) -> Any:
+        if not is_dataclass(leaf) or isinstance(leaf, type):
+            return function(leaf) if isinstance(leaf, Tensor) else leaf
+        new = copy.copy(leaf)
+        vars(new).update(mapped(vars(leaf), function))  # also of a frozen one
+        return new
+
+    return tree_map(each, value)
 
 
 def tensors_in(value: Any) -> list[Tensor]:
@@ -135,21 +129,17 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     y = y.reshape(1, 1) if size is None and y.dim() == 0 else examples_first(y, size, dim)
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y = positions_apart(y, size or 1, dim)
-    if y.dim() == 0:
+    if size is not None and y.shape[:1] != (size,):
         raise HessdiagError(
-            f"the model returned a single number for {size} examples: if that is its loss, pass loss='model' (--loss"
-            " model), and if all inputs are one example, as a graph is, examples='one'"
+            f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension must run"
+            " over the examples; if it is the loss, pass loss='model' (--loss model), and if all inputs are one"
+            " example, as a graph is, examples='one'"
         )
-    if size is not None and y.shape[0] != size:
+    if y.dtype not in (torch.float32, torch.float64):
         raise HessdiagError(
-            f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples:"
-            " its first dimension must run over the examples; if all inputs are one example, as a graph is, pass"
-            ' examples="one"'
+            f"the model returned {y.dtype} outputs: switch autocast off, and convert them to real floating-point"
+            " numbers, float32 or float64"
         )
-    if not y.is_floating_point():
-        raise HessdiagError(f"the model returned {y.dtype} outputs: they must be real floating-point numbers")
-    if y.dtype in (torch.float16, torch.bfloat16):
-        raise HessdiagError(f"the model returned {y.dtype} outputs: switch autocast off and convert it to float32")
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
     return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, flat or y.dim() == 1, -1 if last else None)
 
@@ -291,16 +281,15 @@ class Batch:
             raise HessdiagError(f"examples {examples!r} is not known: use one of batch, one")
         args, kwargs = _arguments(inputs, any_kind=examples == "one")
         if targets is not None and not isinstance(targets, Tensor):
-            raise HessdiagError(f"targets are {kind_of(targets)}: {to_tensor(targets, 'targets')}")
-        batch = cls(args, kwargs, targets, 1).map(_plain)
+            raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")
+        batch = cls(args, kwargs, targets, 1)
         real = [value for value in batch.leaves if value.is_floating_point() and value.numel()]
         if not all(bool(torch.stack(value.detach().aminmax()).isfinite().all()) for value in real):  # NaN is both
             raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
         if examples == "one":
             return replace(batch, as_one=True, structure=True)
         if not batch.tensors:
-            held = next((value for value in (*args, *kwargs.values()) if hasattr(value, "__array__")), inputs)
-            raise HessdiagError(f"inputs hold no tensor: {to_tensor(held, 'each' if held is not inputs else 'inputs')}")
+            raise HessdiagError("inputs hold no tensor: pass tensors, as of torch.as_tensor, in a tuple or dict")
         batch = batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))
         if not batch.leaves:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
@@ -507,14 +496,6 @@ def _mapped(function: Callable[[Any], Any], values: Any) -> Any:
     return tuple(function(value) if isinstance(value, Tensor) else tree_map(function, value) for value in values)
 
 
-def _plain(value: Tensor) -> Tensor:
-    """A copy of a tensor made under `torch.inference_mode`, which autograd refuses; else the value itself."""
-    if value.is_inference():
-        with torch.inference_mode(False):
-            return value.clone()
-    return value
-
-
 def _arguments(inputs: Any, *, any_kind: bool) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Positional and keyword arguments of the model."""
     if isinstance(inputs, (tuple, list)):
@@ -522,7 +503,7 @@ def _arguments(inputs: Any, *, any_kind: bool) -> tuple[tuple[Any, ...], Mapping
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if not isinstance(inputs, Tensor) and not any_kind:
-        raise HessdiagError(f"inputs are {kind_of(inputs)}: {to_tensor(inputs, 'inputs')}")
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {TENSORS}")
     return (inputs,), {}
 
 

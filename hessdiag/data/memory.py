@@ -25,7 +25,7 @@ CHUNK = 100 * 2**20  # bytes of activations at once: many enough that calls cost
 OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
 MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-OUT_OF_MEMORY = ("not enough memory", "out of memory", "tried to allocate", "can't allocate memory")
+OUT_OF_MEMORY = ("not enough memory", "out of memory", "can't allocate memory", "size calculation overflowed")
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -90,12 +90,8 @@ def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Foun
     try:
         return measure()
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if examples == 1 or not is_out_of_memory(error):
             raise
-        if examples == 1:
-            raise HessdiagError(
-                "out of memory with a single example: use a smaller input or model, or a machine with more memory"
-            ) from error
     torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
     return None
 

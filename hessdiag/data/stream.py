@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
-from hessdiag.arguments import kind_of, to_tensor
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 
 Read = Callable[[Any, Tensor | None], Batch]
-EXPECTED = "return a tensor, as of torch.as_tensor, (inputs, targets), or an iterable of such batches"
+EXPECTED = "give a tensor, as of torch.as_tensor, (inputs, targets), or an iterable of such batches"
 
 
 @dataclass
@@ -39,19 +38,13 @@ def batches_of(
 ) -> Iterator[Batch]:
     """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()
-    if isinstance(inputs, (Tensor, Mapping, tuple)) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
-        batch = read(inputs, targets)
+    if not _holds_batches(inputs) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
         tally.read = tally.given = 1
-        yield batch
+        yield read(inputs, targets)
         return
-    if not isinstance(inputs, (Iterable, Dataset)) or isinstance(inputs, (str, bytes)) or hasattr(inputs, "__array__"):
-        how = to_tensor(inputs, "inputs", otherwise="pass a tensor, a tuple or dict of tensors, or batches")
-        raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
     yield from batches(inputs, label="inputs", batch_size=1, tally=tally, read=read)
-    if not tally.read:
-        raise HessdiagError("inputs hold no batch: pass an iterable of at least one")
 
 
 def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Read = Batch.of) -> Iterator[Batch]:
@@ -61,14 +54,11 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
     of inputs and targets.
     """
     if isinstance(content, Dataset):
-        whole = not isinstance(content, IterableDataset) and hasattr(content, "__len__") and len(content) == 0
-        content = [] if whole else DataLoader(content, batch_size=batch_size)
-    if isinstance(content, (Tensor, Mapping, tuple)):
+        content = DataLoader(content, batch_size=batch_size)
+    if not _holds_batches(content):
         content = [content]
-    if not isinstance(content, Iterable) or isinstance(content, (str, bytes)) or hasattr(content, "__array__"):
-        raise HessdiagError(f"{label} returned a {type(content).__name__}: {EXPECTED}")
     with suppress(TypeError, NotImplementedError):  # a generator or an iterable data set does not say
-        tally.given = len(content)  # type: ignore[arg-type]
+        tally.given = len(content)
     first, done = None, 0
     for each in content:
         batch = replace(_batch(each, label, read), offset=done)
@@ -77,7 +67,16 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
         done += batch.size
         tally.read += 1
         yield batch
+    if first is None:
+        raise HessdiagError(f"{label}: there is no batch: {EXPECTED}")
     tally.given = tally.read
+
+
+def _holds_batches(content: Any) -> bool:
+    """Whether it is an iterable of batches, not a batch, nor something of which no batch can be made."""
+    if isinstance(content, (Tensor, Mapping, tuple, str, bytes)) or hasattr(content, "__array__"):
+        return False
+    return isinstance(content, (Iterable, Dataset))
 
 
 def _is_list_of_batches(inputs: list[Any]) -> bool:
@@ -86,26 +85,18 @@ def _is_list_of_batches(inputs: list[Any]) -> bool:
 
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
-    if not first.structure and (expected := _shapes(first)) != (found := _shapes(batch)):
-        message = f"{label}: the examples from number {batch.offset} on have {found}, those before {expected}:"
-        raise HessdiagError(f"{message} pad or crop them to one shape")
-
-
-def _shapes(batch: Batch) -> str:
-    values = {str(i): value for i, value in enumerate(batch.args)} | dict(batch.kwargs) | {"targets": batch.targets}
-    leaves = [(key, leaf) for key, value in values.items() for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
-    each = [f"{key} {tuple(leaf.shape[1:])}" for key, leaf in leaves]
-    return ", ".join(each).replace("0 (", "inputs (", 1)
+    expected, found = ([tuple(value.shape[1:]) for value in each.leaves] for each in (first, batch))
+    if not first.structure and expected != found:
+        raise HessdiagError(
+            f"{label}: the examples from number {batch.offset} on have inputs and targets of shapes {found}, those"
+            f" before {expected}: pad or crop them to one shape"
+        )
 
 
 def _batch(content: Any, label: str, read: Read) -> Batch:
     inputs, targets = content, None
     if isinstance(content, (tuple, list)) and len(content) == 2:
         inputs, targets = content
-    if targets is not None and not isinstance(targets, Tensor):
-        raise HessdiagError(f"{label} gave targets of type {type(targets).__name__}: {EXPECTED}")
-    if not isinstance(inputs, (Tensor, Mapping, tuple, list)):
-        raise HessdiagError(f"{label} gave inputs of type {type(inputs).__name__}: {EXPECTED}")
     for value in tree_leaves((dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)):
         if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta or value.is_complex()):
             raise HessdiagError(f"{label} gave a tensor that is not dense and real: {EXPECTED}")

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_options
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
@@ -57,7 +56,6 @@ def compare(
         raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
     if not models and (inputs is not None or targets is not None or options):
         raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")
-    check_options(options, diagnose, fixed=["targets", "resume", "distributed"])
     how = (options.get("batch_dim", 0), options.get("examples", "batch"), None)
     batches = [] if inputs is None else list(batches_of(inputs, targets, read=reader(models[0], *how)))  # for both
     first, second = (_report(side, batches, options) for side in (before, after))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_model, check_options, one_line
+from hessdiag.arguments import check_model, one_line
 from hessdiag.data.batch import Batch, Inputs, tensors_in
 from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
@@ -162,11 +162,10 @@ def prescribe(
     1.0
     """
     check_model(model)
-    check_options(options, diagnose, fixed=("signals", "distributed", "resume", "quick"))
     read = reader(model, options.get("batch_dim", 0), options.get("examples", "batch"), None)
     stream = list(batches_of(inputs, targets, read=read))
     batches = [(batch.inputs, batch.targets) for batch in stream]
-    before = diagnose(model, batches, **options)
+    before = diagnose(model, batches, quick=False, signals=True, **options)  # of which neither can be asked for
     scaled = _copy(model)
     few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)
     left_out = _left_out(before, scaled, few, before.seed)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from hessdiag.arguments import as_device, as_dtype, check_kind, check_options, check_whole
-from hessdiag.diagnosis.diagnose import diagnose, diagnose_prepared
+from hessdiag.arguments import as_device, as_dtype, check_kind, check_whole
+from hessdiag.diagnosis.diagnose import diagnose_prepared
 from hessdiag.errors import HessdiagError
 from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
@@ -25,7 +25,6 @@ from hessdiag.results.report import Report, scale_invariant
 from hessdiag.results.setups import InitCheck, SchemeCheck, Setups, ranked
 
 NETWORK: dict[str, Any] = {"input_size": None, "output": None}  # what `resolve_model` is told
-FIXED = ("targets", "seed", "distributed", "progress")  # arguments of `diagnose` that a trial decides itself
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,6 @@ class RandomTrials:
         check_whole("setups", self.setups, least=1)
         check_whole("batch_size", self.batch_size, least=1)
         check_whole("seed", self.seed)
-        check_options(self.options, diagnose, fixed=list(FIXED))
         options = {"mode": "train", "signals": False, **self.options}  # one trial is none to diagnose
         object.__setattr__(self, "options", options)
         object.__setattr__(self, "device", str(as_device(self.device)))
@@ -79,8 +77,7 @@ class RandomTrials:
     def _measure(self, seed: int) -> str:
         keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
-        placed = {key: options.pop(key) for key in ("batch_dim",) if key in options}
-        prepared = prepare(**how, **placed, mode=options["mode"], seed=seed)
+        prepared = prepare(**how, mode=options["mode"], seed=seed)
         options["signals"] |= seed == self.seed  # the first says which weights have a scale that matters
         return diagnose_prepared(prepared, self.source, loss=self.loss, seed=seed, progress=False, **options).to_json()
 

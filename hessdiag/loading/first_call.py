@@ -1,15 +1,14 @@
 """The first call of a model with a batch: its outputs and targets, its loss, its blocks; or what to write instead.
 
 Models of different authors take a batch and give their loss in different ways: a call of a few examples shows which. A
-model that refuses its inputs says so in the words of the layer that noticed. The usual mistakes are tried on the spot:
-the call that works is the advice.
+model that refuses its inputs says so in the words of the layer that noticed.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -32,13 +31,8 @@ from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import DryRun, run_dry
 
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
+BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
-MISTAKES: dict[str, Callable[[Tensor], Tensor]] = {  # what makes inputs of the usual mistakes readable
-    "inputs.float(), images such as inputs.float() / 255": Tensor.float,
-    "inputs.permute(0, 3, 1, 2).float(): their channels are last": lambda x: x.permute(0, 3, 1, 2).float(),
-    "inputs.unsqueeze(0): they are one example without a batch": lambda x: x.unsqueeze(0),
-    "inputs.float().unsqueeze(0): they are one example without a batch": lambda x: x.float().unsqueeze(0),
-}
 TARGETS = ("labels", "label", "targets", "target", "y")
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
@@ -347,16 +341,11 @@ def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.d
 
 
 def _advice(model: nn.Module, batch: Batch) -> str:
-    """What to write instead, where the arguments do not fit `forward` or one of the usual mistakes was made."""
+    """What to write instead."""
     try:
         inspect.signature(model.forward).bind(*batch.args, **batch.kwargs)
     except ValueError:  # compiled code tells nothing
         return ""
     except TypeError:
         return f": {APART}"
-    x, *others = batch.tensors
-    for advice, change in MISTAKES.items() if not others else ():
-        with suppress(Exception), torch.no_grad():  # whatever the model raises
-            model(change(x)[:2])
-            return f": use {advice}"
-    return ""
+    return f": {BATCHED}"

@@ -26,9 +26,8 @@ from torch import Tensor, nn
 from hessdiag import init
 from hessdiag.arguments import few, kind_of
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.user_code import NamedFunction, load_function
+from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function
 from hessdiag.network.blocks import (
-    initialised_layers,
     is_linear,
     settable_layers,
     stores_inputs_first,
@@ -86,28 +85,25 @@ def apply_function(
     A generator seeds torch's global random state, which such functions draw from. `say` is told what the function was
     called with, and which layers it left alone.
     """
-    layers = list(settable_layers(model))  # refused before anything is changed
-    before = {n: (p, p._version, p.detach().clone()) for n, p in model.named_parameters() if p.dim() > 1}
-    shapes = {path: module.weight.shape for path, module in initialised_layers(model)}
+    layers = dict(settable_layers(model))  # refused before anything is changed
+    before = {path: (x.weight, x.weight._version, x.weight.detach().clone()) for path, x in layers.items()}
     kind = called_with(function.function)
     seed = None if generator is None else int(torch.randint(2**62, (), generator=generator))
     with nullcontext() if seed is None else seeded_rng(seed), torch.no_grad():
         if kind == "weight":
-            for _, layer in layers:
+            for layer in layers.values():
                 _fill(layer, function)
         elif kind == "module":
             model.apply(lambda module: _call(module, function))
         else:
             _call(model, function)
-    modules, now = dict(model.named_modules()), dict(model.named_parameters())
-    for path, shape in shapes.items():
-        _check(modules.get(path), shape, path, function)
-    alone = {n for n, was in before.items() if n in now and _is_unchanged(now[n], *was)}
-    if before and len(alone) == len(before):
+    modules = dict(model.named_modules())
+    for path, (weight, *_) in before.items():
+        _check(modules.get(path), weight.shape, path, function)
+    left = [path for path, was in before.items() if _is_unchanged(modules[path].weight, *was)]
+    if left and len(left) == len(before):
         raise HessdiagError(f"{function.label} was {CALLED[kind]}, and changed no weight: {ADVICE}")
-    unchanged = {id(now[name]) for name in alone}
-    left = [repr(path) for path, module in initialised_layers(model) if id(module.weight) in unchanged]
-    say(CALLED[kind] + (f"; it left the weights of {few(left)} as they were" if left else ""))
+    say(CALLED[kind] + (f"; it left the weights of {few(map(repr, left))} as they were" if left else ""))
     return model
 
 
@@ -132,12 +128,8 @@ def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) 
 
 def _call(module: nn.Module, function: NamedFunction) -> None:
     """Call a function of a module, which changes it in place."""
-    try:
-        result = function(module)
-    except HessdiagError as error:
-        if isinstance(error.__cause__, AttributeError):  # of a container or a norm
-            raise HessdiagError(f"{error}: it was called with a {type(module).__name__}; {ADVICE}") from error
-        raise
+    with foreign_code(f"{function.label}, called with a {type(module).__name__},", function.folder):
+        result = function.function(module)
     if isinstance(result, nn.Module) and result is not module:
         raise HessdiagError(f"{function.label} returned another module: change the one that it is given, in place")
 
@@ -149,13 +141,13 @@ def _fill(layer: Any, function: NamedFunction) -> None:
     before = (weight, weight._version, weight.detach().clone())
     result = function(weight)
     if result is not None:
-        dense = isinstance(result, Tensor) and result.layout is torch.strided and not result.is_meta
-        if not (dense and result.is_floating_point() and result.shape == weight.shape):
-            found = f"a {result.dtype} of shape {tuple(result.shape)}" if dense else kind_of(result)
-            wanted = f"return a dense float tensor of the weight's shape {tuple(weight.shape)}, or change it in place"
+        if not (isinstance(result, Tensor) and result.is_floating_point() and result.shape == weight.shape):
+            found = f"{result.dtype} of shape {tuple(result.shape)}" if isinstance(result, Tensor) else kind_of(result)
+            wanted = f"return a float tensor of the weight's shape {tuple(weight.shape)}, or change it in place"
             raise HessdiagError(f"{function.label} returned {found}: {wanted}")
-        if result.data_ptr() != weight.data_ptr():
-            weight.copy_(result)
+        with function.running():  # sparse ones and those without numbers cannot be copied
+            if result.data_ptr() != weight.data_ptr():
+                weight.copy_(result)
     if swapped and not _is_unchanged(weight, *before):
         layer.weight.copy_(swap_inputs_and_outputs(weight, groups=groups))
     if isinstance(layer.bias, Tensor):
@@ -165,9 +157,9 @@ def _fill(layer: Any, function: NamedFunction) -> None:
 def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -> None:
     """Refuse a layer without its weight, or with one that is not real and finite."""
     weight = getattr(module, "weight", None)
-    if not isinstance(weight, nn.Parameter) or weight.shape != shape:
-        what = f"without a weight of shape {tuple(shape)}: change weights in place"
-        raise HessdiagError(f"{function.label} left {path!r} {what}")
-    if not weight.is_floating_point() or not bool(weight.isfinite().all()):
-        kind = "NaN or infinite values" if weight.is_floating_point() else f"{weight.dtype} numbers"
-        raise HessdiagError(f"{function.label} left {kind} in the weight of {path!r}: leave finite real ones")
+    kept = isinstance(weight, nn.Parameter) and weight.shape == shape and weight.is_floating_point()
+    if not (kept and bool(module.weight.isfinite().all())):
+        raise HessdiagError(
+            f"{function.label} left {path!r} without a weight of shape {tuple(shape)} and finite real numbers: change"
+            " weights in place"
+        )

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole, one_line
+from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole
 from hessdiag.data.batch import Batch, BatchDim
 from hessdiag.data.seeds import stream
-from hessdiag.data.stream import EXPECTED, Read, Tally
+from hessdiag.data.stream import Read, Tally
 from hessdiag.data.stream import batches as split
 from hessdiag.derivatives.losses import NAMES, check_class_dim
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import reader, try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
 from hessdiag.loading.user_code import NamedFunction
-from hessdiag.loading.weights import Checkpoint, load_checkpoint
+from hessdiag.loading.weights import load_weights
 from hessdiag.models.sources import ModelSource, Network
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import seed_torch, seeded_rng
+from hessdiag.network.torch_state import seeded_rng
 
 
 @dataclass(frozen=True)
@@ -64,52 +64,46 @@ class Prepared:
 
 
 def prepare(
-    source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, checkpoint: Checkpoint | None = None,
+    source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, weights: str = "",
     data: NamedFunction | None = None, batches: int | None = 1, loss: str | None = None, class_dim: int | None = None,
-    batch_dim: BatchDim = 0, mode: str = "train", seed: int = 0, device: str = "cpu",
-    dtype: torch.dtype = torch.float32, say: Callable[[str], None] = lambda message: None,
+    mode: str = "train", seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32,
+    say: Callable[[str], None] = lambda message: None,
 ) -> Prepared:  # fmt: skip
     """Build a network once and a batch for it; everything random follows from the seed, on every device alike.
 
     Args:
         source, init: see `hessdiag.models.resolve_model` and `hessdiag.loading.initialisation`.
         batch_size: examples; of given data the first ones.
-        checkpoint: weights to load instead.
+        weights: file of weights to load instead.
         data: function without arguments that returns a batch, an iterable of batches or a `Dataset`, see
-            `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some.
+            `hessdiag.data.stream`; None draws random inputs, and random targets where the loss compares with some. Its
+            attributes `batch_dim` and `examples` are those of `hessdiag.diagnose`.
         batches: how many of its batches to read; None reads all.
         loss, class_dim, mode, seed, device, dtype: of the measurement.
-        batch_dim: as of `hessdiag.diagnose`; attributes `batch_dim` and `examples` of the function `data` go first.
-        say: told what a user's initialisation was called with, and what had to be unwrapped in the checkpoint.
+        say: told what a user's initialisation was called with, and what had to be unwrapped of the weights.
     """
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
     check_loss(loss)
-    examples = "batch"
     where, dtype = as_device(device), as_dtype(dtype)
     origin = name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
     module = network.module.to(where, dtype)
-    if checkpoint is not None:
-        for note in load_checkpoint(module, checkpoint):
-            say(f"hessdiag: --weights {checkpoint.path}: {note}")
-        origin = f"loaded from {Path(checkpoint.path).name}"
-    more: Iterator[Batch] = iter(())
-    tally = Tally(1, 1)
+    if weights:
+        for note in load_weights(module, weights):
+            say(f"hessdiag: --weights {weights}: {note}")
+        origin = f"loaded from {Path(weights).name}"
+    function = None if data is None else data.function
+    batch_dim, examples = getattr(function, "batch_dim", 0), getattr(function, "examples", "batch")
     if data is None:
-        batch = random_inputs(network, source, batch_size=batch_size, seed=seed)
-        if isinstance(batch_dim, int) and batch_dim:
-            batch = replace(batch, dims=(batch_dim,) * len(batch.leaves))
-        origin_of_data = network.inputs.description if network.inputs else ""
+        read = iter([random_inputs(network, source, batch_size=batch_size, seed=seed)])
+        tally, origin_of_data = Tally(1, 1), network.inputs.description if network.inputs else ""
     else:
-        tally = Tally()
-        batch_dim = getattr(data.function, "batch_dim", batch_dim)
-        examples = getattr(data.function, "examples", "batch")
+        tally, origin_of_data = Tally(), data.reference
         reads = reader(module, batch_dim, examples, None)
         read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads), seed)
-        batch, origin_of_data = next(read), data.reference
-        more = (later.to(where, dtype) for later in read)
-    batch = replace(batch.to(where, dtype), output=source.output)
+    batch = replace(next(read).to(where, dtype), output=source.output)
+    more = (later.to(where, dtype) for later in read)
     if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
         tried = batch.narrow(0, 2)
         with preserve_state(module, seed=0, mode=mode, call=lambda: tried.run(module)), torch.no_grad():
@@ -140,11 +134,7 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
     if network.inputs is None:
         message = f"model {source.name!r} does not say the shape of its inputs: pass input_size=(3, 32, 32), say"
         raise HessdiagError(f"{message} (--input-size 3,32,32), or return (module, input_size) from its factory")
-    try:
-        return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
-    except (RuntimeError, OverflowError, TypeError) as error:  # of what is more than 64 bits hold, too
-        message = f"cannot draw {batch_size} inputs for {source.name} ({one_line(error)}): pass a smaller batch_size"
-        raise HessdiagError(f"{message} (--batch-size) or input_size (--input-size)") from error
+    return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
 
 
 def random_targets(
@@ -169,28 +159,22 @@ def read_batches(
     Of a single batch the first `batch_size` examples are taken; of several, each is taken whole.
     """
     function.check_arguments({})
-    how: dict[str, Any] = {"batch_size": batch_size, "tally": tally or Tally(), "read": read}
-    source, count = split(function(), label=function.label, **how), 0
-    while count != most:
+    how: dict[str, Any] = {"label": function.label, "batch_size": batch_size, "tally": tally or Tally(), "read": read}
+    source = islice(split(function(), **how), most)
+    while True:
         with function.running():
             batch = next(source, None)
         if batch is None:
-            break
-        count += 1
+            return
         yield batch.narrow(0, batch_size) if most == 1 else batch
-    if not count:
-        raise HessdiagError(f"{function.label} gives no batch: {EXPECTED}")
 
 
 def seeded(read: Iterator[Batch], seed: int) -> Iterator[Batch]:
     """The same batches with torch's random numbers from a seed while each is read, as where a DataLoader shuffles."""
-    state: Tensor | None = None
+    state = stream(seed, "data").get_state()
     while True:
         with torch.random.fork_rng(devices=[]):
-            if state is None:
-                seed_torch(stream(seed, "data").initial_seed())
-            else:
-                torch.set_rng_state(state)
+            torch.set_rng_state(state)
             batch = next(read, None)
             state = torch.get_rng_state()
         if batch is None:

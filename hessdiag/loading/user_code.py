@@ -142,14 +142,12 @@ def _run_file(path: Path, label: str, folder: str) -> ModuleType:
     """The module that a file makes; run again only when the file has changed."""
     if not path.is_file():
         raise HessdiagError(f"{label}: {missing_file(path)}")
-    if path.suffix != ".py":
-        raise HessdiagError(f"{label}: {str(path)!r} is not a Python file, its name must end in .py")
     state = f"{path.resolve()}/{path.stat().st_mtime_ns}/{path.stat().st_size}"
     name = f"{path.stem}_{hashlib.blake2s(state.encode(), digest_size=6).hexdigest()}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
+        if spec is None or spec.loader is None:
+            raise HessdiagError(f"{label}: {str(path)!r} is no Python file: name one that ends in .py")
         sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their own module up
         try:
             with foreign_code(label, folder):

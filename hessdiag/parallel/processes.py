@@ -86,8 +86,7 @@ ALONE = Processes()
 def default_group() -> Processes:
     """The processes of torch.distributed's default group."""
     if not (dist.is_available() and dist.is_initialized()):
-        message = "distributed=True needs torch.distributed: call torch.distributed.init_process_group first, or use"
-        raise HessdiagError(f"{message} torchrun -m hessdiag")
+        raise HessdiagError("distributed=True: call torch.distributed.init_process_group first, or use torchrun")
     return Processes(dist.get_rank(), dist.get_world_size())
 
 

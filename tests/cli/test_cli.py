@@ -171,7 +171,10 @@ def test_reproduce_ratios(run, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     assert sorted(path.name for path in folder.iterdir()) == ["ratios.json", "ratios.png", "ratios.svg"]
     assert_figures(folder, "ratios")
-    assert err.splitlines() == [f"wrote new/folder/ratios.{kind}" for kind in ("json", "png", "svg")]
+    assert err.splitlines() == [
+        "wrote new/folder/ratios.json",
+        *(f"drew new/folder/ratios.{k}" for k in ("png", "svg")),
+    ]
     setups = Setups.from_json(folder / "ratios.json")
     assert (len(setups), setups.batch_size, setups.seed) == (2, 4, 3)
     assert (setups.model, setups.init, setups.matrix, setups.per) == ("lenet", "geometric", "ggn", "example")
@@ -191,7 +194,7 @@ def test_reproduce_heatmaps(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (status, drawn) == (0, [(8, {"relative": True}), (8, {})])
     kinds = [f"heatmaps{view}.{kind}" for view in ("", "-relative") for kind in ("png", "svg")]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["heatmaps.json", *kinds])
-    assert [line.removeprefix("wrote ") for line in err.splitlines()] == ["heatmaps.json", *kinds]
+    assert err.splitlines() == ["wrote heatmaps.json", *(f"drew {kind}" for kind in kinds)]
     panels = Study.from_json(tmp_path / "heatmaps.json").panels
     inits = ["fan-in", "fan-out", "arithmetic", "geometric"]
     assert [(panel.matrix, panel.init) for panel in panels] == [(m, i) for m in ("hessian", "ggn") for i in inits]

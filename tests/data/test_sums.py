@@ -6,7 +6,6 @@ import torch
 
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, add, sum_over
-from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import showing
 
 EIGHT = Batch.of(torch.arange(8.0), None)
@@ -45,7 +44,7 @@ def test_what_halving_does_not_help_is_raised() -> None:
     def fail(message: str) -> Sums:
         raise RuntimeError(message)
 
-    with pytest.raises(HessdiagError, match="out of memory with a single example"):
+    with pytest.raises(RuntimeError, match="Tried to allocate 2 GiB"):
         sum_over(list(EIGHT.chunks(4)), lambda _: fail("CUDA out of memory. Tried to allocate 2 GiB"), step="sum")
     with pytest.raises(RuntimeError, match="shapes differ"):
         sum_over(list(EIGHT.chunks(4)), lambda _: fail("shapes differ"), step="sum")

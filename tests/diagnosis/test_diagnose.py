@@ -295,6 +295,7 @@ class OfTwo(nn.Module):
 
 
 X, LABELS = torch.ones(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets)"
 
 
@@ -305,25 +306,24 @@ def images() -> nn.Module:
 @pytest.mark.parametrize(("model", "arguments", "options", "message"), [
     (nn.Linear(4, 3), ((X, LABELS),), {}, f"takes 2 positional arguments but 3 were given): {APART}"),
     (nn.Linear(4, 3), (list(X),), {}, APART),
-    (nn.Linear, (X,), {}, "model is the class Linear: pass an instance, as in Linear(...)"),
-    ("lenet", (X,), {}, "pass a torch.nn.Module, such as hessdiag.models.resolve_model('lenet').build().module"),
-    (images, (X,), {}, "model is a function: pass a torch.nn.Module; if this builds one, call it"),
-    (hessdiag.models.resolve_model("lenet"), (X,), {}, "model is a ModelSource: pass a torch.nn.Module, such as"),
+    (nn.Linear, (X,), {}, "model is the class Linear: pass a torch.nn.Module that is built"),
+    ("lenet", (X,), {}, "that is built, such as hessdiag.models.resolve_model('lenet').build().module"),
+    (images, (X,), {}, "model is a function: pass a torch.nn.Module that is built"),
+    (hessdiag.models.resolve_model("lenet"), (X,), {}, "model is a ModelSource: pass a torch.nn.Module"),
     (nn.Linear(4, 3).state_dict(), (X,), {}, "model is an OrderedDict: pass a torch.nn.Module"),
-    (images(), (torch.ones(3, 8, 8),), {}, "use inputs.unsqueeze(0): they are one example without a batch"),
-    (nn.Linear(4, 3), (X[0],), {}, "use inputs.unsqueeze(0): they are one example without a batch"),
-    (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, "use inputs.float().unsqueeze(0)"),
-    (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, "such as inputs.float() / 255"),
-    (images(), (torch.ones(2, 8, 8, 3),), {}, "use inputs.permute(0, 3, 1, 2).float(): their channels are last"),
-    (nn.Linear(4, 3), (X.long(),), {}, "use inputs.float()"),
+    (images(), (torch.ones(3, 8, 8),), {}, BATCHED),
+    (nn.Linear(4, 3), (X[0],), {}, BATCHED),
+    (images(), (torch.ones(3, 8, 8, dtype=torch.uint8),), {}, BATCHED),
+    (images(), (torch.ones(2, 3, 8, 8, dtype=torch.uint8),), {}, BATCHED),
+    (images(), (torch.ones(2, 8, 8, 3),), {}, BATCHED),
+    (nn.Linear(4, 3), (X.long(),), {}, BATCHED),
     (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
     (Pixels(labels=True), ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "inputs hold 'labels': pass loss='model' (--loss model) for the model's own loss, or 'labels' as targets"),
     (Pixels(), ({"pixel_value": X},), {}, "got an unexpected keyword argument 'pixel_value'"),
     (OfTwo(), (X,), {}, "missing 1 required positional argument: 'right'): pass inputs and targets apart"),
-    (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass torch.as_tensor(inputs)"),
-    (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass torch.as_tensor(each)"),
-    (nn.Linear(4, 3), ((4,),), {}, "inputs hold no tensor: pass a tensor, or a tuple or dict of tensors"),
+    (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass a tensor, such as torch.as_tensor(inputs)"),
+    (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass tensors, as of torch.as_tensor"),
     (nn.Linear(4, 3), (X, LABELS.numpy()), {"loss": "cross-entropy"}, "pass torch.as_tensor(targets)"),
     (nn.Linear(4, 3), (X, [0] * 6), {"loss": "cross-entropy"}, "targets are a list: pass torch.as_tensor(targets)"),
     (nn.Linear(4, 3), (X,), {"max_memory": "lots"}, "max_memory 'lots': pass a size such as '4GiB'"),
@@ -365,7 +365,7 @@ def test_texts_dry_runs_and_dicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hessdiag: measuring Linear, 0 s so far: moments 1/1\n" in err
     assert hessdiag.diagnose(model, X, progress=False) == bytes_
     assert capsys.readouterr().err == ""
-    with pytest.raises(hessdiag.HessdiagError, match="one example without a batch"):
+    with pytest.raises(hessdiag.HessdiagError, match=BATCHED.split("(")[0]):
         hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)

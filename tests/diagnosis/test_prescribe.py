@@ -212,8 +212,8 @@ def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(fo
     assert parts.batch_size == 16
     for a, b in zip(found.blocks, parts.blocks, strict=True):
         assert a.weight_factor == pytest.approx(b.weight_factor, rel=1e-9)
-    with pytest.raises(hessdiag.HessdiagError, match="unknown option 'resume'"):
-        hessdiag.prescribe(model, x, y, resume="x")
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'quick'"):
+        hessdiag.prescribe(model, x, y, quick=True)
 
 
 def test_sampled_curvatures_are_balanced_within_their_noise() -> None:

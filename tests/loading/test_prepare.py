@@ -83,12 +83,12 @@ def failing():
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (None, "returned a NoneType: return a tensor"),
-    (X.numpy(), "returned a ndarray: return a tensor, as of torch.as_tensor"),
-    ([], "gives no batch"),
-    ([3], "gave inputs of type int"),
-    ((X, [1, 2]), "gave targets of type list"),
-    ((X, T.numpy()), "targets of type ndarray: .* torch.as_tensor"),
+    (None, "inputs are None: pass a tensor"),
+    (X.numpy(), "inputs are a ndarray: pass a tensor, such as torch.as_tensor"),
+    ([], "there is no batch: give a tensor"),
+    ([3], "inputs are an int"),
+    ((X, [1, 2]), "targets are a list"),
+    ((X, T.numpy()), "targets are a ndarray: .* torch.as_tensor"),
     (X.to(torch.complex64), "not dense and real"),
     (failing(), "raised OSError: disk unplugged"),
 ])  # fmt: skip

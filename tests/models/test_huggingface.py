@@ -10,7 +10,7 @@ import torch
 
 import hessdiag
 from hessdiag.loading.prepare import prepare
-from hessdiag.loading.weights import load_checkpoint, read_checkpoint
+from hessdiag.loading.weights import load_weights
 from hessdiag.models.sources import NormalInputs, TokenInputs, resolve_model
 
 TEXT = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
@@ -80,7 +80,7 @@ def test_logits_are_the_librarys_own_and_its_checkpoints_fit(config, tmp_path: P
     trained = source.build().module
     trained.save_pretrained(tmp_path / "saved")  # leaves the tied head out
     module = source.build().module
-    load_checkpoint(module, read_checkpoint(str(tmp_path / "saved" / "model.safetensors")))
+    load_weights(module, str(tmp_path / "saved" / "model.safetensors"))
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), trained.parameters(), strict=True))
 
 

@@ -129,7 +129,7 @@ def _check_panels(panels: Sequence[Setups]) -> None:
 def _draw_map(axes: Axes, labels: Sequence[str], values: Array, norm: LogNorm, colours: str) -> None:
     few = len(labels) <= MAX_ANNOTATED
     sns.heatmap(
-        pd.DataFrame(values, labels, labels),
+        pd.DataFrame(values, list(labels), list(labels)),
         mask=~style.drawable(values),
         norm=norm,
         vmin=norm.vmin,  # or seaborn warns of a map without a value
