@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -92,10 +92,9 @@ class Activation(Moments):
 
 @dataclass(frozen=True)
 class Before:
-    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and the name of what acted on it."""
+    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and what acted on it."""
 
-    nonlinearity: str
-    parameters: tuple[float, ...]
+    phi: Nonlinearity
     mean: float
     site_correlation: float
 
@@ -210,45 +209,20 @@ NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls betw
 class Nonlinearity:
     """A function of one number, applied entry by entry."""
 
-    name: str
-    parameters: tuple[float, ...] = ()
-    function: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
-
-    @property
-    def homogeneous(self) -> bool:
-        """Say whether φ(s x) = s φ(x) for s > 0, so that second moments scale by a constant."""
-        return self.name in ("relu", "leaky_relu", "identity")
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply φ to every entry."""
-        return self.function(x) if self.function else NONLINEARITIES[self.name](x, *self.parameters)
+    name: str  # one for every function: what is found of it is kept by its name
+    function: Callable[[Tensor], Tensor] = field(compare=False)
+    slope: float | None = None  # below 0, of one that has slope 1 above: φ(s x) = s φ(x) for s > 0
 
     def derivative(self, x: Tensor) -> Tensor:
         """Apply φ' to every entry."""
         with torch.enable_grad():
             leaf = x.detach().clone().requires_grad_()
-            return torch.autograd.grad(self(leaf).sum(), leaf)[0]
+            return torch.autograd.grad(self.function(leaf).sum(), leaf)[0]
 
 
-NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
-    "identity": lambda x: x * 1.0,
-    "relu": F.relu,
-    "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "elu": lambda x, alpha: F.elu(x, alpha),
-    "selu": F.selu,
-    "softplus": F.softplus,
-    "mish": F.mish,
-    "relu6": F.relu6,
-    "hardtanh": lambda x, low, high: F.hardtanh(x, low, high),
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "squared_relu": lambda x: F.relu(x).square(),
-}
+def leaky_relu(slope: float) -> Nonlinearity:
+    """Make a leaky ReLU: a ReLU with slope 0, the identity with slope 1."""
+    return Nonlinearity(f"leaky ReLU {slope}", partial(F.leaky_relu, negative_slope=slope), slope)
 
 
 class Response(NamedTuple):
@@ -263,10 +237,8 @@ class Response(NamedTuple):
 @lru_cache(maxsize=4096)
 def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
     """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean."""
-    if phi.name == "relu" and mean == 0:
-        return Response(q / 2, q / (2 * math.pi), 0.5, 2.0)
-    if phi.name == "leaky_relu" and mean == 0:
-        (a,) = phi.parameters
+    if phi.slope is not None and mean == 0:
+        a = phi.slope
         slope_sq = (1 + a * a) / 2
         return Response(q * slope_sq, q * (1 - a) ** 2 / (2 * math.pi), slope_sq, (1 + a**4) / 2 / slope_sq**2)
     sq, average_y, slope_sq, fourth = (
@@ -279,7 +251,7 @@ def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor
     """E[y²], E[y], E[φ'²] and E[φ'⁴] as in `respond`, of several q (k,) at once, each (k,)."""
     z, weights = _grid()
     x = (mean * q).sqrt()[:, None] + ((1 - mean) * q).sqrt()[:, None] * z  # (k, nodes)
-    y, slopes = phi(x), phi.derivative(x).square()
+    y, slopes = phi.function(x), phi.derivative(x).square()
     return y.square() @ weights, y @ weights, slopes @ weights, slopes.square() @ weights
 
 
@@ -294,17 +266,17 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     if math.isnan(correlation):
         return math.nan, math.nan, math.nan
     correlation = min(max(correlation, mean if mean > 0 else -1.0), 1.0)
-    if phi.name == "relu" and mean == 0:
+    if phi.slope == 0 and mean == 0:
         theta = math.acos(correlation)
         together = (math.sin(theta) + correlation * (math.pi - theta)) / math.pi
         return together, 1 - theta / math.pi, together
     alone = respond(phi, q, mean)
-    z, weights = _grid(NODES if phi.function is None else NODES // 4)  # written out by hand: smooth, and costly
+    z, weights = _grid()
     shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
     x = common[:, None] + own  # (nodes of the shared part, of the own part)
-    y = (phi(x) * weights).sum(1)
+    y = (phi.function(x) * weights).sum(1)
     slopes = phi.derivative(x)
     sizes = (
         (y, alone.sq),
@@ -331,7 +303,7 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     edges = torch.cat([z - step / 2, z[-1:] + step / 2])
     mass = torch.special.ndtr(edges).pow(count).diff()  # (nodes,)
     x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
-    y = phi(x)
+    y = phi.function(x)
     given = (y * mass).sum(1)
     sq = float((weights * (y.square() * mass).sum(1)).sum())
     slopes = phi.derivative(x)
@@ -341,9 +313,9 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq, lean / slope
 
 
-def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
-    step = 2 * REACH / nodes
-    z = (torch.arange(nodes, dtype=torch.float64) + 0.5) * step - REACH
+def _grid() -> tuple[Tensor, Tensor]:
+    step = 2 * REACH / NODES
+    z = (torch.arange(NODES, dtype=torch.float64) + 0.5) * step - REACH
     weights = torch.exp(-z.square() / 2)
     return z, weights / weights.sum()
 
@@ -377,7 +349,6 @@ class WeightMoments:
     sq: Mapping[str, float]  # E[W²] by name
     values: Mapping[str, Tensor]  # the numbers themselves, of buffers and of small parameters such as a multiplier
     alike: Mapping[str, dict[str, Any]]  # of tables such as embeddings, see `alike`
-    shapes: Mapping[str, tuple[int, ...]]  # of parameters and buffers
     names: Mapping[str, str]  # the one name of `hessdiag.network.blocks` for every name that a parameter goes by
     source: str  # where they come from, for the table
 
@@ -410,11 +381,9 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     by = "one layer of each kind, drawn as the model does" if drawn else "PyTorch's defaults, by formula"
     source = f"init {init}" if init else by if meta else "the weights as they are"
     # remove_duplicate: a tied weight goes by every one of its names in a traced graph
-    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    shapes = {name: tuple(tensor.shape) for name, tensor in both}
     first = {id(parameter): name for name, parameter in model.named_parameters()}
     names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
-    return WeightMoments(sq, values, tables, shapes, names, source)
+    return WeightMoments(sq, values, tables, names, source)
 
 
 def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:

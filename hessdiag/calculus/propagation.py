@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from hessdiag.calculus.graph import (
     PAPER,
@@ -41,12 +42,12 @@ def initial_values(
     numbers = {**graph.constants, **{n: weights.values[path] for n, path in known.items() if path in weights.values}}
     convolved = any("conv" in operation.target for operation in graph.operations)
     values: dict[str, Value] = {
-        name: _input(shape, inputs, last=not convolved) if floating else Unknown(drawn=True)
-        for name, shape, floating in graph.inputs
+        name: _input(value.shape, inputs, last=not convolved) if value.is_floating_point() else Unknown(drawn=True)
+        for name, value in graph.inputs.items()
     }
     for name in graph.parameters:
         path = known[name]
-        constant = _constant(path, weights.sq[path], weights.shapes[path])
+        constant = _constant(path, weights.sq[path], graph.shapes[name])
         values[name] = replace(constant, **weights.alike.get(path, {}))
     for name, actual in numbers.items():
         if name not in values and actual.is_floating_point():
@@ -55,7 +56,7 @@ def initial_values(
             values[name] = Unknown()
     for name, buffer in graph.buffers.items():
         if name not in values:  # on the meta device
-            values[name] = _constant(buffer, math.nan, weights.shapes.get(buffer, ()))
+            values[name] = _constant(buffer, math.nan, graph.shapes[name])
     return values, numbers
 
 
@@ -227,7 +228,7 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
 
 def _number(call: Call) -> Tensor | None:
     operation = call.operation
-    random = isinstance(operation.call, torch._ops.OpOverload) and RANDOM in operation.call.tags
+    random = isinstance(operation.call, OpOverload) and RANDOM in operation.call.tags
     if random or operation.shape is None or operation.target == "aten.embedding":
         return None
     if not all(ref.name in call.numbers for ref in operation.refs):

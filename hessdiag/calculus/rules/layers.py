@@ -247,37 +247,33 @@ def batch_norm(call: Call) -> Step:
 
 def layer_norm(call: Call) -> Step:
     """x over its own standard deviation, times w, plus b: E[y²] = E[w²] + E[b²], E[Δx²] = E[w²] E[Δy²] / Var x."""
-    shape = tuple(call.arguments["normalized_shape"])
-    centred = "rms" not in call.operation.target
-    return _normalised(call, len(shape), math.prod(shape), centred=centred)
+    shape, centred = call.arguments["normalized_shape"], "rms" not in call.operation.target
+    return normalised(call, call.ref("input"), len(shape), math.prod(shape), centred=centred)
 
 
 def group_norm(call: Call) -> Step:
     """As `layer_norm`, over groups of channels and all positions."""
     x = call.activation("input")
-    return _normalised(call, x.sq.dim() - 1, x.elements // int(call.arguments["num_groups"]), centred=True)
+    return normalised(call, call.ref("input"), x.sq.dim() - 1, x.elements // call.arguments["num_groups"], centred=True)
 
 
-def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
-    x = call.activation("input")
-    w, b = call.optional("weight"), call.optional("bias")
+def normalised(call: Call, ref: Ref, dims: int, entries: int, *, centred: bool, eps: float | None = None) -> Step:
+    """x over the root mean square of as many `entries` of its last dimensions, or over their standard deviation."""
+    x, w, b = call.at(ref), call.optional("weight"), call.optional("bias")
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
-    over = tuple(range(x.sq.dim() - dims, x.sq.dim()))
-    size = distinct(x.sq).mean(over, keepdim=True)
+    size = distinct(x.sq).mean(tuple(range(-dims, 0)), keepdim=True)
     left = 1 - x.mean if centred else 1.0
-    variance = size * left + float(call.arguments.get("eps") or 0.0)
+    variance = size * left + float(eps or call.arguments.get("eps") or 0.0)
     used = (2 if centred else 1) / entries if call.kernel else 0.0  # directions that a normalisation takes out
-
     joint = {name: getattr(x, name) for name in ("site_correlation", "example_correlation")}
     if centred and x.mean < 1:
         joint = {name: max((value - x.mean) / (1 - x.mean), 0.0) for name, value in joint.items()}
     sq = compactly(lambda sq, variance: sq * left / variance * w_sq, x.sq, variance.expand(x.sq.shape))
     out = replace(x, sq=sq, mean=0.0 if centred else x.mean, before=None, **joint)
     out = replace(out, **over_size(replace(x, **joint), variance))
-    note = f"normalisation: {NOT_IN_PAPER}"
 
     def back(g: Gradient) -> Gradient:
         out = replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
         return replace(out, **over_size(g, variance))
 
-    return Step(add_bias(out, b), ((call.ref("input"), back),), note=note, blind="size")
+    return Step(add_bias(out, b), ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}", blind="size")

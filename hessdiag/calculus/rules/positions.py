@@ -20,7 +20,6 @@ from hessdiag.calculus.graph import (
     Step,
     Unknown,
     UnsupportedError,
-    listed,
     transposed,
     viewed,
 )
@@ -28,10 +27,10 @@ from hessdiag.calculus.moments import (
     Activation,
     Before,
     Gradient,
-    Nonlinearity,
     average,
     compactly,
     distinct,
+    leaky_relu,
     respond_of_largest,
     weighted,
 )
@@ -198,7 +197,7 @@ def mean(call: Call) -> Step:
     """The mean over dimensions, as of global pooling."""
     x = call.activation("self")
     dims = call.arguments.get("dim")
-    dims = tuple(range(x.sq.dim())) if dims is None else dims if isinstance(dims, tuple) else (dims,)
+    dims = tuple(range(x.sq.dim())) if dims is None else dims if isinstance(dims, list) else [dims]
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
@@ -240,11 +239,10 @@ def max_pool(call: Call) -> Step:
         ratio = math.prod(shape) / x.sq.numel()
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
-    before = x.before or Before("identity", (), x.mean, x.near)
-    phi = Nonlinearity(before.nonlinearity, before.parameters)
+    before = x.before or Before(leaky_relu(1.0), x.mean, x.near)
     count = _entries(call.arguments["kernel_size"], len(shape) - 2)
     correlation = max(before.site_correlation, before.mean)
-    growth, together, steeper, lean = respond_of_largest(phi, before.mean, correlation, count)
+    growth, together, steeper, lean = respond_of_largest(before.phi, before.mean, correlation, count)
     pooled = _average_over_windows(call, len(shape) - 2)
 
     chosen = max(positions - 1, 0) / max(x.positions - 1, 1)  # how often a position is that another one is
@@ -274,12 +272,12 @@ def _entries(size: int | tuple[int, ...], dimensions: int) -> int:
 def _average_over_windows(call: Call, dimensions: int) -> Callable[[Tensor], Tensor]:
     """The mean over the windows of a max pooling: each entry is as often the largest."""
     window = call.arguments
-    if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
+    if window.get("dilation") not in (None, 1, [1], [1, 1], [1, 1, 1]):
         raise UnsupportedError("dilated max pooling")
     pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-    kernel = listed(window["kernel_size"])
-    stride = listed(window.get("stride") or window["kernel_size"])
-    padding = listed(window.get("padding") or 0)
+    kernel = window["kernel_size"]
+    stride = window.get("stride") or window["kernel_size"]
+    padding = window.get("padding") or 0
 
     def averages(values: Tensor) -> Tensor:
         found: Tensor = pool(values, kernel, stride, padding, bool(window.get("ceil_mode")), False)
