@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hessdiag import init as initialisations
 from hessdiag.arguments import kind_of, to_tensor
@@ -355,46 +356,36 @@ class WeightMoments:
 
 def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoments:
     """Find E[W²] of all parameters."""
-    scheme = scheme_moments(model, init) if init else {}
-    sq: dict[str, float] = {}
-    values: dict[str, Tensor] = {}
-    tables: dict[str, dict[str, Any]] = {}
+    if init:
+        initialisations.check_scheme(init)
+    drawn_anew = dict(initialised_layers(model)) if init else {}
+    c = 2 / initialisations.typical_kernel(model)
     meta = any(parameter.is_meta for parameter in model.parameters())
     drawn = as_drawn(model) if meta and not init else {}
-    for name, slots in parameter_slots(model).items():
-        path, attribute = slots[0]
+    sq: dict[str, float] = {}
+    values: dict[str, Tensor] = {name: buffer.detach() for name, buffer in model.named_buffers() if not buffer.is_meta}
+    tables: dict[str, dict[str, Any]] = {}
+    for name, ((path, attribute), *_) in parameter_slots(model).items():
         module = model.get_submodule(path)
-        parameter = parameter_at(module, attribute)
-        if name in scheme:
-            sq[name] = scheme[name]
+        parameter = parameter_at(module, attribute).detach()
+        if path in drawn_anew and attribute == "weight":
+            sq[name] = initialisations.second_moment(module, str(init), c=c)
+        elif path in drawn_anew and attribute == "bias":
+            sq[name] = 0.0
         elif parameter.is_meta:
             sq[name] = drawn.get(name, _default(module, attribute, parameter))
         else:
-            sq[name] = float(parameter.detach().double().square().mean()) if parameter.numel() else math.nan
+            sq[name] = float(parameter.double().square().mean())
             if parameter.numel() == 1 or (parameter.dim() == 1 and parameter.numel() <= FEW):
-                values[name] = parameter.detach()
+                values[name] = parameter
             elif not (is_linear(module) or isinstance(module, (*STRUCTURED, *TRANSPOSED))):
                 tables[name] = alike(parameter)
-    for name, buffer in model.named_buffers():
-        if not buffer.is_meta:
-            values[name] = buffer.detach()
     by = "one layer of each kind, drawn as the model does" if drawn else "PyTorch's defaults, by formula"
     source = f"init {init}" if init else by if meta else "the weights as they are"
-    # remove_duplicate: a tied weight goes by every one of its names in a traced graph
     first = {id(parameter): name for name, parameter in model.named_parameters()}
+    # remove_duplicate: a tied weight goes by every one of its names in a traced graph
     names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
     return WeightMoments(sq, values, tables, names, source)
-
-
-def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
-    """Find E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions."""
-    initialisations.check_scheme(scheme)
-    c = 2 / initialisations.typical_kernel(model)
-    layers = dict(initialised_layers(model))
-    slots = [(name, *places[0]) for name, places in parameter_slots(model).items()]
-    weights = {name: layers[path] for name, path, attribute in slots if path in layers and attribute == "weight"}
-    biases = {name: 0.0 for name, path, attribute in slots if path in layers and attribute == "bias"}
-    return {n: initialisations.second_moment(layer, scheme, c=c) for n, layer in weights.items()} | biases
 
 
 def as_drawn(model: nn.Module) -> dict[str, float]:
@@ -466,52 +457,31 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
     """Make arguments to trace with, a few examples of them, and find the moments of the floating-point ones."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    size = _shape_of_one_example(inputs)
-    if size is not None:
+    size = [inputs] if isinstance(inputs, int) else inputs
+    if isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size):
+        if min(size) < 1:
+            raise HessdiagError(f"input size {tuple(size)}: pass positive sizes such as (3, 32, 32)")
         return (torch.empty(2, *size, device=device, dtype=dtype),), {}, InputMoments()
-    args, kwargs = _arguments(inputs)
-    numbers = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.is_floating_point()]
-    moments = measured_inputs(numbers[0]) if numbers and not numbers[0].is_meta else InputMoments()
-    counted = [len(v) for v in (*args, *kwargs.values()) if _is_counted(v, device)]
-    count = min(max(counted, default=2), EXAMPLES)
-    few = {key: _few_examples(value, device, count) for key, value in kwargs.items()}
-    return tuple(_few_examples(value, device, count) for value in args), few, moments
-
-
-def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
-    size = (inputs,) if isinstance(inputs, int) else inputs
-    if not (isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size)):
-        return None
-    if min(size) < 1:
-        raise HessdiagError(f"input size {tuple(size)}: pass positive sizes such as (3, 32, 32)")
-    return tuple(size)
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Tensor):
-        return (inputs,), {}
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)) and inputs:
-        return tuple(inputs), {}
-    how = to_tensor(inputs, "inputs", otherwise="pass the shape of one example such as (3, 32, 32), or tensors")
-    raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
-
-
-def _is_counted(value: Any, device: torch.device) -> bool:
-    """Say whether an argument holds numbers that are no measurements, such as token ids; those are used as they are."""
-    given = isinstance(value, Tensor) and value.dim() > 0 and not value.is_meta and device.type != "meta"
-    return given and not value.is_floating_point()
-
-
-def _few_examples(value: Any, device: torch.device, count: int) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    if value.dim() == 0 or value.shape[0] < 1:
+    listed = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    given = ((), dict(inputs)) if isinstance(inputs, Mapping) else (listed, {})
+    tensors = [value for value in tree_leaves(given) if isinstance(value, Tensor)]
+    if not tensors:
+        how = to_tensor(inputs, "inputs", otherwise="pass the shape of one example such as (3, 32, 32), or tensors")
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+    if any(value.dim() == 0 or not len(value) for value in tensors):
         raise HessdiagError("inputs hold no example: their first dimension must run over examples")
-    if _is_counted(value, device):
-        return value[torch.arange(max(count, 2)) % len(value)].to(device)
-    return torch.empty((max(count, 2), *value.shape[1:]), dtype=value.dtype, device=device)
+    # numbers that are no measurements, such as token ids, are used as they are
+    ids = [value for value in tensors if not (value.is_floating_point() or value.is_meta or device.type == "meta")]
+    count = max(min(max(map(len, ids), default=2), EXAMPLES), 2)
+
+    def few(value: Tensor) -> Tensor:
+        if any(value is each for each in ids):
+            return value[torch.arange(count) % len(value)].to(device)
+        return torch.empty((count, *value.shape[1:]), dtype=value.dtype, device=device)
+
+    args, kwargs = tree_map_only(Tensor, few, given)
+    measured = [value for value in tensors if value.is_floating_point() and not value.is_meta]
+    return args, kwargs, measured_inputs(measured[0]) if measured else InputMoments()
 
 
 def measured_inputs(x: Tensor) -> InputMoments:

@@ -6,8 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import starmap
-from statistics import mean
+from statistics import geometric_mean
 from typing import Any
 
 from torch import nn
@@ -201,62 +200,39 @@ def imbalance(
     found: Propagation,
     sizes_sq: Mapping[str, float],
 ) -> str:
-    """Say between which roles γ differs most, and what moves it; a role is a weight's name without its numbers.
+    """Say between which roles γ differs most; a role is a weight's name without its numbers.
 
     Weights to whose scale the network is blind do not count, as in the balance of a report.
     """
-    unseen = [b.name for b in blocks if b.kind == "weight" and _is_unseen(applied.get(b.name, ()), found, sizes_sq)]
-    said = _contrast([block for block in blocks if block.name not in unseen], applied, found)
-    return ". ".join(filter(None, [said, uncounted(unseen) if unseen else ""]))
+    weights = [b for b in blocks if b.kind == "weight"]
+    unseen = [b.name for b in weights if _is_unseen(applied.get(b.name, ()), found, sizes_sq)]
+    roles: dict[str, list[float]] = {}
+    for block in weights:
+        if block.name not in unseen and math.isfinite(block.gamma) and block.gamma > 0:
+            roles.setdefault(re.sub(r"\d+", "*", block.name), []).append(block.gamma)
+    sizes = sorted((geometric_mean(each), role) for role, each in roles.items())
+    sentences = [_contrast(sizes[0], sizes[-1])] if len(sizes) > 1 else []
+    return ". ".join([*sentences, *([uncounted(unseen)] if unseen else [])])
+
+
+def _contrast(low: tuple[float, str], high: tuple[float, str]) -> str:
+    ratio = high[0] / low[0]
+    if ratio < EVEN:
+        return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
+    return f"by design: γ of {high[1]} is {short(ratio)}× that of {low[1]}"
 
 
 def _is_unseen(applied: Uses, found: Propagation, sizes_sq: Mapping[str, float]) -> bool:
-
-    def readers(name: str) -> Iterator[Step]:
-        for operation, step in found.steps:
-            if any(ref.name == name for ref in operation.refs):
-                moved = operation.target in BY_TARGET and BY_TARGET[operation.target].operation in MOVES
-                yield from readers(operation.name) if moved else [step]
-
-    def unseen(operation: Operation, applies: Step) -> bool:
-        biased = sizes_sq.get(applies.bias, 0.0) > 0
-        blind = [step.blind == "channels" or (step.blind == "size" and not biased) for step in readers(operation.name)]
-        return bool(blind) and all(blind)
-
-    return bool(applied) and all(starmap(unseen, applied))
+    for operation, own in applied:
+        biased = sizes_sq.get(own.bias, 0.0) > 0
+        blind = [s.blind == "channels" or (s.blind == "size" and not biased) for s in _readers(operation.name, found)]
+        if not (blind and all(blind)):
+            return False
+    return bool(applied)
 
 
-def _contrast(blocks: Sequence[BlockPrediction], applied: Mapping[str, Uses], found: Propagation) -> str:
-    roles: dict[str, list[BlockPrediction]] = {}
-    for block in blocks:
-        if block.kind == "weight" and math.isfinite(block.gamma) and block.gamma > 0:
-            roles.setdefault(re.sub(r"\d+", "*", block.name), []).append(block)
-    sizes = {role: math.exp(mean(math.log(block.gamma) for block in each)) for role, each in roles.items()}
-    if len(sizes) < 2:
-        return ""
-    low, high = min(sizes, key=lambda role: sizes[role]), max(sizes, key=lambda role: sizes[role])
-    ratio = sizes[high] / sizes[low]
-    if ratio < EVEN:
-        return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
-    sentence = f"by design: γ of {high} is {short(ratio)}× that of {low}"
-    scored = _before_scores(found)
-    extremes = {role: all(applied[b.name][0][0].name in scored for b in roles[role]) for role in (low, high)}
-    if any(extremes.values()):
-        role = low if extremes[low] else high
-        return (
-            f"{sentence}; γ of {role} goes with the square of the attention scale,"
-            " and with the mean square of what its outputs are multiplied with over their own"
-        )
-    return f"{sentence}; γ of a layer goes with 1 / E[W²] where a sum or a normalisation follows: set it there"
-
-
-def _before_scores(found: Propagation) -> frozenset[str]:
-    """The results that reach a softmax as queries or keys without a weight layer between, and not as values."""
-    scored: set[str] = set()
-    valued: set[str] = set()
-    for _, step in found.steps:
-        if step.attention:
-            query, key, value = (found.roots.get(ref.name, frozenset()) for ref, _ in step.back)
-            scored |= query | key
-            valued |= value
-    return frozenset(scored - valued)
+def _readers(name: str, found: Propagation) -> Iterator[Step]:
+    for operation, step in found.steps:
+        if any(ref.name == name for ref in operation.refs):
+            moved = operation.target in BY_TARGET and BY_TARGET[operation.target].operation in MOVES
+            yield from _readers(operation.name, found) if moved else [step]
