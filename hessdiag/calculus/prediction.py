@@ -100,10 +100,9 @@ def _parameter_gradient_sq(
 
 
 def _reason(block: Block, applied: Uses, predicted: BlockPrediction) -> str:
-    if math.isfinite(predicted.avg_sq_singular_value):
-        return ""
     if predicted.gamma == predicted.gamma:
-        return "σ² has no number: gradients of the outputs do not come back to it"
+        known = math.isfinite(predicted.avg_sq_singular_value)
+        return "" if known else "σ² has no number: gradients of the outputs do not come back to it"
     if not applied:
         return "no operation with a rule applies it"
     if len(block.owners) != 1 or len(applied) != 1:

@@ -85,12 +85,12 @@ class TokenInputs:
         >>> sorted(set(TokenInputs(3, 50, padding=1)(2, torch.Generator())["input_ids"].flatten().tolist()))
         [0, 2]
         """
-        padding = self.vocabulary if self.padding is None or self.vocabulary < 2 else self.padding
-        allowed = self.vocabulary - (0 <= padding < self.vocabulary)
+        allowed = torch.arange(self.vocabulary)
+        if self.padding is not None and self.vocabulary > 1:
+            allowed = allowed[allowed != self.padding]
 
         def draw() -> Tensor:
-            ids = torch.randint(allowed, (count, self.length), generator=generator)
-            return ids + (ids >= padding) if allowed < self.vocabulary else ids
+            return allowed[torch.randint(len(allowed), (count, self.length), generator=generator)]
 
         return {keyword: draw() for keyword in self.keywords} or draw()
 

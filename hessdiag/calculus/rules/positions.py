@@ -188,16 +188,15 @@ def average_pool(call: Call) -> Step:
     name = next(iter(call.arguments))
     x = call.activation(name)
     shape = call.shape
-    size = call.arguments.get("kernel_size")
-    count: float = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if size is None else _entries(size, len(shape) - 2)
+    adaptive = "kernel_size" not in call.arguments
+    count = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if adaptive else _entries_of_window(call)
     return averaged(call, call.ref(name), lambda v: call.applied(name, v), count)
 
 
 def mean(call: Call) -> Step:
     """The mean over dimensions, as of global pooling."""
     x = call.activation("self")
-    dims = call.arguments.get("dim")
-    dims = tuple(range(x.sq.dim())) if dims is None else dims if isinstance(dims, list) else [dims]
+    dims = call.arguments.get("dim") or range(x.sq.dim())
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
@@ -240,10 +239,18 @@ def max_pool(call: Call) -> Step:
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
     before = x.before or Before(leaky_relu(1.0), x.mean, x.near)
-    count = _entries(call.arguments["kernel_size"], len(shape) - 2)
+    count = _entries_of_window(call)
     correlation = max(before.site_correlation, before.mean)
     growth, together, steeper, lean = respond_of_largest(before.phi, before.mean, correlation, count)
-    pooled = _average_over_windows(call, len(shape) - 2)
+    window, average_pool = call.arguments, getattr(F, f"avg_pool{len(shape) - 2}d")
+    if any(dilation != 1 for dilation in window["dilation"]):
+        raise UnsupportedError("dilated max pooling")
+
+    def pooled(sq: Tensor) -> Tensor:  # each entry of a window is as often the largest
+        found: Tensor = average_pool(
+            sq, window["kernel_size"], window["stride"], window["padding"], window["ceil_mode"], False
+        )
+        return found
 
     chosen = max(positions - 1, 0) / max(x.positions - 1, 1)  # how often a position is that another one is
 
@@ -264,23 +271,6 @@ def max_pool(call: Call) -> Step:
     return Step(out, ((ref, back),), note=note)
 
 
-def _entries(size: int | tuple[int, ...], dimensions: int) -> int:
-    size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    return math.prod(size * dimensions if len(size) == 1 else size)
-
-
-def _average_over_windows(call: Call, dimensions: int) -> Callable[[Tensor], Tensor]:
-    """The mean over the windows of a max pooling: each entry is as often the largest."""
-    window = call.arguments
-    if window.get("dilation") not in (None, 1, [1], [1, 1], [1, 1, 1]):
-        raise UnsupportedError("dilated max pooling")
-    pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-    kernel = window["kernel_size"]
-    stride = window.get("stride") or window["kernel_size"]
-    padding = window.get("padding") or 0
-
-    def averages(values: Tensor) -> Tensor:
-        found: Tensor = pool(values, kernel, stride, padding, bool(window.get("ceil_mode")), False)
-        return found
-
-    return averages
+def _entries_of_window(call: Call) -> int:
+    size, dimensions = call.arguments["kernel_size"], len(call.shape) - 2
+    return math.prod(size if len(size) == dimensions else size * dimensions)
