@@ -116,12 +116,8 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
-    found = {}
-    for spec in exported.graph_signature.input_specs:
-        value = exported.constants.get(spec.target or "")
-        if spec.kind.name == "CONSTANT_TENSOR" and isinstance(value, Tensor):
-            found[spec.arg.name] = value
-    return found
+    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"]
+    return {spec.arg.name: exported.constants[str(spec.target)] for spec in specs}
 
 
 def _given(exported: ExportedProgram) -> dict[str, Tensor]:

@@ -70,11 +70,6 @@ class Activation(Moments):
         """What neighbouring positions have in common: borders take half of what they take from distant ones."""
         return max(self.site_correlation, (self.site_correlation + self.example_correlation) / 2)
 
-    @property
-    def elements(self) -> int:
-        """Count the entries per example."""
-        return self.sq.numel() // self.sq.shape[0]
-
     def independent(self) -> Activation:
         """As of all moments, which keep their positions."""
         return replace(super().independent(), positions=self.positions)
@@ -202,7 +197,6 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> f
 
 FEW = 4096  # entries that are not looked at one by one
 ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
-MAX_DRAWN = 2**29  # numbers at once, of a part that holds others
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
 
 
@@ -397,8 +391,7 @@ def as_drawn(model: nn.Module) -> dict[str, float]:
     kinds: dict[object, dict[str, float]] = {}
 
     def visit(path: str, module: nn.Module) -> None:
-        large = sum(p.numel() for p in module.parameters()) > MAX_DRAWN and any(module.children())
-        if large or any(isinstance(each, nn.ModuleList) for each in module.modules()):
+        if any(isinstance(each, nn.ModuleList) for each in module.modules()):
             for name, child in module.named_children():
                 visit(f"{path}{name}.", child)
             return

@@ -16,7 +16,7 @@ from hessdiag.arguments import check_model, matching
 from hessdiag.calculus.curvature import Sent, of_parameter, send_back
 from hessdiag.calculus.graph import KERNEL, MOMENTS, PAPER, Operation, Step, trace_graph
 from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
-from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
+from hessdiag.calculus.propagation import Propagation, propagate
 from hessdiag.calculus.rules import BY_TARGET
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
@@ -60,7 +60,9 @@ def predict_block(
     gradient = found.gradients.get(operation.name)
     if gradient is None:
         return forward
-    delta_sq, x_delta_sq = gradient.second_moment, own_input_gradient(step, gradient)
+    delta_sq = gradient.second_moment
+    # of the gradient that the layer alone sends to its input, without other readers of it
+    x_delta_sq = next((back(gradient).second_moment for ref, back in step.back if ref == step.source), math.nan)
     gamma = scaling.gamma(
         block.kind,
         fan_in=channels if scalar else block.fan_in,

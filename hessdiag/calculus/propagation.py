@@ -111,12 +111,8 @@ def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1)
         share = float((y.sq / (y.sq + 1)).mean())
         gradient = Gradient(sq, example_correlation=y.example_correlation * share, along=share)
         return OutputGradient(gradient, share, 4 / N, 2.0, max(y.positions, 1))
-    return _cross_entropy(y, N, class_dim)
-
-
-def _cross_entropy(y: Activation, outputs: int, class_dim: int) -> OutputGradient:
     classes, q = y.sq.shape[class_dim], y.second_moment
-    positions = outputs // classes
+    positions = N // classes
     error, curvature = softmax_moments(q, classes)
     sq = torch.tensor(error / (classes * positions**2), dtype=torch.float64).expand(y.sq.shape)
     share = q * curvature / error if error else math.nan
@@ -138,8 +134,7 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
 
 FIXED = "fixed numbers"
 RANDOM = torch.Tag.nondeterministic_seeded
-PICKS = ("aten.gather", "aten.index", "aten.index_select")  # of numbers that are all the same, whichever
-PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm")
+PRODUCTS = ("aten.matmul", "aten.bmm")
 KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
 
@@ -232,11 +227,7 @@ def _number(call: Call) -> Tensor | None:
     if random or operation.shape is None or operation.target == "aten.embedding":
         return None
     if not all(ref.name in call.numbers for ref in operation.refs):
-        source = call.arguments.get("self")
-        actual = call.numbers.get(source.name) if isinstance(source, Ref) else None
-        if operation.target not in PICKS or actual is None or not bool((actual == actual.flatten()[:1]).all()):
-            return None
-        return actual.flatten()[0].expand(operation.shape)
+        return None
     try:
         with torch.no_grad():
             found = with_numbers(operation, call.numbers)
@@ -319,8 +310,3 @@ def _backward(found: Propagation, moments: str) -> None:
         found.gradients[operation.name] = g = g.independent() if moments == PAPER else replace(g, sq=thin(g.sq))
         for ref, back in step.back:
             waiting.setdefault(ref.name, []).append(back(g))
-
-
-def own_input_gradient(step: Step, gradient: Gradient) -> float:
-    """Find E[Δx²] of the gradient that a layer alone sends to its input, without other readers of it."""
-    return next((back(gradient).second_moment for ref, back in step.back if ref == step.source), math.nan)

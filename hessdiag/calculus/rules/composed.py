@@ -16,12 +16,7 @@ from hessdiag.calculus.rules.elementwise import pointwise
 from hessdiag.calculus.rules.layers import normalised
 
 SAME = "to _to_copy clone contiguous alias type_as lift_fresh_copy"  # the same entries, perhaps in another precision
-_ENTRY_BY_ENTRY = """
-    add sub mul div neg pow square exp erf tanh sigmoid relu gelu silu abs sqrt rsqrt reciprocal log softplus clamp
-    leaky_relu multiply divide log1p expm1 relu6 hardtanh elu
-"""
 _COPIES = frozenset(f"aten.{name}" for name in SAME.split())
-ENTRY_BY_ENTRY = _COPIES | frozenset(f"aten.{name}" for name in _ENTRY_BY_ENTRY.split())
 
 
 @dataclass(frozen=True)
@@ -42,7 +37,9 @@ def with_numbers(operation: Operation, found: Mapping[str, Tensor]) -> Any:
 def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     """Write the result as a function of one earlier result, where it is one."""
     operation = call.operation
-    if operation.target not in ENTRY_BY_ENTRY:
+    tags = getattr(operation.call, "tags", ())
+    by_entry = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+    if not (by_entry or operation.target in _COPIES):
         return None
     moving = {ref for ref in operation.refs if _moves(call.values.get(ref.name))}
     read = {ref.name: chains.get(ref.name) or Chain(ref, "x", lambda x: x) for ref in moving}

@@ -227,8 +227,8 @@ def layer_norm(call: Call) -> Step:
 
 def group_norm(call: Call) -> Step:
     """As `layer_norm`, over groups of channels and all positions."""
-    x = call.activation("input")
-    return normalised(call, call.ref("input"), x.sq.dim() - 1, x.elements // call.arguments["num_groups"], centred=True)
+    x = call.activation("input").sq
+    return normalised(call, call.ref("input"), x.dim() - 1, x[0].numel() // call.arguments["num_groups"], centred=True)
 
 
 def normalised(call: Call, ref: Ref, dims: int, entries: int, *, centred: bool, eps: float | None = None) -> Step:

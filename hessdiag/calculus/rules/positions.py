@@ -117,12 +117,11 @@ def picked(call: Call) -> Step:
     if each and known[1] is None:
         known[1] = (torch.arange(count) * 2 + 1) * x.sq.shape[1] // (2 * count)
         note = "a position picked by the inputs: taken as evenly spread over positions"
-    if any(index is None for index in known):
-        if x.parameter:
-            return Step(replace(x, sq=average(x.sq).expand(call.shape)))
-        raise UnsupportedError("entries picked by what depends on the inputs")
+    unknown = any(index is None for index in known)
     if x.parameter:
-        return Step(replace(x, sq=x.sq[tuple(known)]))
+        return Step(replace(x, sq=average(x.sq).expand(call.shape) if unknown else x.sq[tuple(known)]))
+    if unknown:
+        raise UnsupportedError("entries picked by what depends on the inputs")
     if float(transposed(lambda v: v[tuple(known)], x.sq, torch.ones(call.shape).double()).max()) > 1:
         raise UnsupportedError("entries picked several times")
     return replace(_moved(call, call.ref("self"), lambda v: v[tuple(known)], x), note=note)
@@ -151,10 +150,7 @@ def concatenate(call: Call) -> Step:
     parts = [call.at(ref) for ref in refs]
     dim = int(call.arguments.get("dim") or 0)
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
-    rank = parts[0].sq.dim()
-    kept = [d for d in range(rank) if d == dim % rank or any(part.sq.stride(d) for part in parts)]
-    thin = [part.sq[tuple(slice(None) if d in kept else slice(1) for d in range(rank))] for part in parts]
-    sq = join(thin, dim).expand(call.shape)
+    sq = join([part.sq for part in parts], dim)
     sizes = [float(part.sq.sum()) for part in parts]
     parts = [replace(part, alike=part.alike or 1 / part.sq.shape[-1]) for part in parts]
     names = ("mean", "site_correlation", "example_correlation", "alike", "read")
