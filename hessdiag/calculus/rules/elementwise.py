@@ -141,7 +141,13 @@ ANGLES = "angles of positions"  # cosines and sines of them, of which the number
 
 
 def of_angle(call: Call) -> Step:
-    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device."""
+    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device.
+
+    Of an activation, as in SIREN, they are a nonlinearity.
+    """
+    read = call.values[call.ref("self").name]
+    if isinstance(read, Activation) and not read.parameter:
+        return nonlinearity(f"sine: {NOT_IN_PAPER}")(call)
     return Step(Activation(torch.tensor(0.5, dtype=torch.float64).expand(call.shape), parameter=ANGLES))
 
 
