@@ -207,6 +207,7 @@ class Nonlinearity:
     name: str  # one for every function: what is found of it is kept by its name
     function: Callable[[Tensor], Tensor] = field(compare=False)
     slope: float | None = None  # below 0, of one that has slope 1 above: φ(s x) = s φ(x) for s > 0
+    nodes: int = NODES  # of a grid for two variables; fewer for what is written out by hand: smooth, and costly
 
     def derivative(self, x: Tensor) -> Tensor:
         """Apply φ' to every entry."""
@@ -266,7 +267,7 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
         together = (math.sin(theta) + correlation * (math.pi - theta)) / math.pi
         return together, 1 - theta / math.pi, together
     alone = respond(phi, q, mean)
-    z, weights = _grid()
+    z, weights = _grid(phi.nodes)
     shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
@@ -308,9 +309,9 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq, lean / slope
 
 
-def _grid() -> tuple[Tensor, Tensor]:
-    step = 2 * REACH / NODES
-    z = (torch.arange(NODES, dtype=torch.float64) + 0.5) * step - REACH
+def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
+    step = 2 * REACH / nodes
+    z = (torch.arange(nodes, dtype=torch.float64) + 0.5) * step - REACH
     weights = torch.exp(-z.square() / 2)
     return z, weights / weights.sum()
 

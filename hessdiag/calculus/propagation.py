@@ -27,8 +27,8 @@ from hessdiag.calculus.graph import (
 from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, alike, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
-from hessdiag.calculus.rules.composed import Chain, chained, compose, joins, size_of, with_numbers
-from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle
+from hessdiag.calculus.rules.composed import Chain, chained, joins, size_of, with_numbers
+from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle, pointwise
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
@@ -49,14 +49,11 @@ def initial_values(
         path = known[name]
         constant = _constant(path, weights.sq[path], graph.shapes[name])
         values[name] = replace(constant, **weights.alike.get(path, {}))
-    for name, actual in numbers.items():
-        if name not in values and actual.is_floating_point():
-            values[name] = _of_numbers(actual, graph.buffers.get(name, name))
-        elif name not in values:
-            values[name] = Unknown()
-    for name, buffer in graph.buffers.items():
-        if name not in values:  # on the meta device
-            values[name] = _constant(buffer, math.nan, graph.shapes[name])
+    for name in numbers.keys() - values:
+        floating = numbers[name].is_floating_point()
+        values[name] = _of_numbers(numbers[name], graph.buffers.get(name, name)) if floating else Unknown()
+    for name in graph.buffers.keys() - values:  # on the meta device
+        values[name] = _constant(graph.buffers[name], math.nan, graph.shapes[name])
     return values, numbers
 
 
@@ -193,10 +190,10 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
     if call.operation.target in PRODUCTS and (scores := product(call)) is not None:
         return scores
     chain = chained(call, found.chains)
-    if chain is not None:
-        found.chains[call.operation.name] = chain
+    if chain is not None:  # a whole, rather than what its parts would give if they were independent
+        root, phi = found.chains[call.operation.name] = chain
         if rule is None or (call.kernel and joins(call)):
-            return compose(call, chain)
+            return pointwise(call, phi, root)
     if rule is None:
         raise UnsupportedError("no rule for this operation")
     try:
@@ -204,7 +201,7 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
     except UnsupportedError:
         if chain is None:
             raise
-        return compose(call, chain)
+        return pointwise(call, phi, root)
 
 
 def _folded(call: Call, rule: Rule | None) -> Step | None:

@@ -14,6 +14,7 @@ from typing import Any
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
 from hessdiag.calculus.rules import layers, positions
 from hessdiag.calculus.rules.attention import scaled_dot_product_attention
+from hessdiag.calculus.rules.composed import SAME
 from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, of_angle, rectified
 
 
@@ -47,7 +48,6 @@ _MOVES = """
     moveaxis narrow repeat repeat_interleave numpy_T mT roll flip expand_as pixel_shuffle pixel_unshuffle
     channel_shuffle swapaxes
 """
-_COPIES = "clone contiguous alias to _to_copy type_as lift_fresh_copy"
 _BATCH_NORMS = """
     batch_norm _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _native_batch_norm_legit
 """
@@ -91,7 +91,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("group normalisation", "group_norm", *_NORMALISED, layers.group_norm),
     ("reshaping", _MOVES, *_MOVED, positions.reshaped),
     ("picking by indices", "index", *_MOVED, positions.picked),
-    ("copying", _COPIES, *_MOVED, positions.copied),
+    ("copying", SAME, *_MOVED, positions.copied),
     ("detaching", "detach", "E[x²]", "0", "–", "", positions.detached),
     ("padding", "pad constant_pad_nd", *_MOVED, positions.pad),
     ("taking apart", "chunk split unbind split_with_sizes tensor_split", *_MOVED, positions.take_apart),

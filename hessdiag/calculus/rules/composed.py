@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,21 +11,14 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from hessdiag.calculus.graph import Call, Operation, Ref, Size, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Nonlinearity
-from hessdiag.calculus.rules.elementwise import pointwise
+from hessdiag.calculus.moments import NODES, Activation, Nonlinearity
 from hessdiag.calculus.rules.layers import normalised
 
 SAME = "to _to_copy clone contiguous alias type_as lift_fresh_copy"  # the same entries, perhaps in another precision
 _COPIES = frozenset(f"aten.{name}" for name in SAME.split())
 
-
-@dataclass(frozen=True)
-class Chain:
-    """A result as a function φ, entry by entry, of one earlier result."""
-
-    root: Ref
-    text: str
-    function: Callable[[Tensor], Tensor]
+Chain = tuple[Ref, Nonlinearity]  # a result as a function φ, entry by entry, of one earlier result
+SELF = Nonlinearity("x", lambda x: x)
 
 
 def with_numbers(operation: Operation, found: Mapping[str, Tensor]) -> Any:
@@ -42,8 +35,8 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     if not (by_entry or operation.target in _COPIES):
         return None
     moving = {ref for ref in operation.refs if _moves(call.values.get(ref.name))}
-    read = {ref.name: chains.get(ref.name) or Chain(ref, "x", lambda x: x) for ref in moving}
-    roots = {chain.root for chain in read.values()}
+    read = {ref.name: chains.get(ref.name, (ref, SELF)) for ref in moving}
+    roots = {root for root, _ in read.values()}
     others = [call.numbers.get(ref.name) for ref in operation.refs if ref not in moving]
     if len(roots) != 1 or any(actual is None or actual.numel() != 1 for actual in others):
         return None
@@ -55,25 +48,20 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     known = {ref.name: call.numbers[ref.name].double() for ref in operation.refs if ref.name not in read}
 
     def function(x: Tensor) -> Tensor:
-        result: Tensor = with_numbers(operation, known | {name: chain.function(x) for name, chain in read.items()})
+        result: Tensor = with_numbers(operation, known | {name: phi.function(x) for name, (_, phi) in read.items()})
         return result
 
     def text(value: Any) -> str:
         if isinstance(value, Ref):
-            return read[value.name].text if value.name in read else str(float(known[value.name]))
+            return read[value.name][1].name if value.name in read else str(float(known[value.name]))
         return str(value)
 
     written = ",".join(text(value) for value in operation.arguments.values())
-    return Chain(root, f"{operation.target}({written})", function)
+    return root, Nonlinearity(f"{operation.target}({written})", function, nodes=NODES // 4)
 
 
 def _moves(value: Any) -> bool:
     return isinstance(value, Activation) and not value.parameter
-
-
-def compose(call: Call, chain: Chain) -> Step:
-    """φ of one earlier result as a whole, rather than of what its parts would give if they were independent."""
-    return pointwise(call, Nonlinearity(chain.text, chain.function), chain.root)
 
 
 def joins(call: Call) -> bool:
@@ -112,5 +100,5 @@ def size_of(call: Call, chains: Mapping[str, Chain], squares: dict[str, Ref]) ->
 
 
 def _original(ref: Ref, chains: Mapping[str, Chain]) -> Ref:
-    chain = chains.get(ref.name)
-    return chain.root if chain is not None and chain.text == "x" else ref
+    root, phi = chains.get(ref.name, (ref, SELF))
+    return root if phi == SELF else ref
