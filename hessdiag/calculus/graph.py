@@ -170,9 +170,9 @@ def _target(target: Any) -> str:
 
 
 def _arguments(node: torch.fx.Node) -> dict[str, Any]:
-    args, kwargs = tree_map_only(torch.fx.Node, lambda read: Ref(read.name), (node.args, node.kwargs))
+    args, kwargs = tree_map_only(torch.fx.Node, lambda read: Ref(read.name), (node.args, dict(node.kwargs)))
     if not isinstance(node.target, OpOverload):
-        return {str(i): value for i, value in enumerate(args)} | kwargs
+        return {**{str(i): value for i, value in enumerate(args)}, **kwargs}
     schema = node.target._schema.arguments
     bound = {a.name: a.default_value for a in schema if a.has_default_value()}
     bound |= dict(zip((a.name for a in schema), args, strict=False)) | kwargs
