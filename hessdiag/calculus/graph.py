@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hessdiag.arguments import one_line
 from hessdiag.calculus.moments import Activation, Gradient
@@ -40,6 +41,11 @@ class Operation:
     layer: str  # class name of that module
     shape: tuple[int, ...] | None  # of the result; None where it is no single tensor
 
+    def run(self, others: Mapping[str, Any]) -> Any:
+        """Call it, with others in place of some of its arguments."""
+        arguments = {**self.arguments, **others}
+        return self.call(**arguments) if isinstance(self.call, OpOverload) else self.call(*arguments.values())
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -52,9 +58,10 @@ class Ref:
 class Graph:
     """A traced model."""
 
-    inputs: tuple[tuple[str, tuple[int, ...], bool], ...]  # name, shape, whether it holds floating-point numbers
+    inputs: Mapping[str, Tensor]  # by name; of these and of `shapes` there are no numbers
     parameters: Mapping[str, str]  # parameters, buffers: graph name to name in the model
     buffers: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]  # of parameters and buffers, by graph name
     constants: Mapping[str, Tensor]  # numbers that the model's Python made while it was traced, and those of token ids
     operations: tuple[Operation, ...]  # in execution order
     output: Ref  # the network's output
@@ -65,9 +72,9 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     """Trace a model on example arguments whose tensors, like the model's, may be on the meta device."""
     exported = _export(model, args, kwargs)
     signature, nodes = exported.graph_signature, list(exported.graph.nodes)
-    given = {n.name: n.meta.get("val") for n in nodes if n.op == "placeholder" and n.name in signature.user_inputs}
+    given = {n.name: n.meta.get("val") for n in nodes if n.op == "placeholder"}
     tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-    inputs = tuple((name, tuple(value.shape), value.is_floating_point()) for name, value in tensors.items())
+    inputs = {name: value for name, value in tensors.items() if name in signature.user_inputs}
     output = _one_output(model, exported)
     if not inputs:
         raise HessdiagError("the model reads no tensor: pass inputs that hold one")
@@ -75,10 +82,11 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
         inputs=inputs,
         parameters=dict(signature.inputs_to_parameters),
         buffers=dict(signature.inputs_to_buffers),
+        shapes={name: tuple(value.shape) for name, value in tensors.items() if name not in inputs},
         constants={**_constants(exported), **_given(exported)},
         operations=tuple(_operation(node) for node in nodes if node.op == "call_function"),
         output=output,
-        batch=inputs[0][1][0],
+        batch=len(next(iter(inputs.values()))),
     )
 
 
@@ -95,7 +103,7 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
 
 def _writes(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
-    written = isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    written = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
     return written and isinstance(value, Tensor) and value.is_floating_point()
 
 
@@ -108,12 +116,8 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
-    found = {}
-    for spec in exported.graph_signature.input_specs:
-        value = exported.constants.get(spec.target or "")
-        if spec.kind.name == "CONSTANT_TENSOR" and isinstance(value, Tensor):
-            found[spec.arg.name] = value
-    return found
+    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"]
+    return {spec.arg.name: exported.constants[str(spec.target)] for spec in specs}
 
 
 def _given(exported: ExportedProgram) -> dict[str, Tensor]:
@@ -160,28 +164,18 @@ def _place(node: torch.fx.Node) -> tuple[str, str]:
 
 
 def _target(target: Any) -> str:
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         return str(target._schema.name).replace("::", ".")
     return getattr(target, "__name__", str(target))
 
 
-def _refs(value: Any) -> Any:
-    if isinstance(value, torch.fx.Node):
-        return Ref(value.name)
-    if isinstance(value, (list, tuple)):
-        return tuple(_refs(v) for v in value)
-    if isinstance(value, Mapping):
-        return {k: _refs(v) for k, v in value.items()}
-    return value
-
-
 def _arguments(node: torch.fx.Node) -> dict[str, Any]:
-    given: dict[str, Any] = _refs(node.kwargs)
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return {str(i): value for i, value in enumerate(_refs(node.args))} | given
+    args, kwargs = tree_map_only(torch.fx.Node, lambda read: Ref(read.name), (node.args, dict(node.kwargs)))
+    if not isinstance(node.target, OpOverload):
+        return {**{str(i): value for i, value in enumerate(args)}, **kwargs}
     schema = node.target._schema.arguments
-    bound = {a.name: _refs(a.default_value) for a in schema if a.has_default_value()}
-    bound |= dict(zip((a.name for a in schema), _refs(node.args), strict=False)) | given
+    bound = {a.name: a.default_value for a in schema if a.has_default_value()}
+    bound |= dict(zip((a.name for a in schema), args, strict=False)) | kwargs
     return {a.name: bound[a.name] for a in schema if a.name in bound}
 
 
@@ -338,15 +332,9 @@ class Call:
 
     def applied(self, name: str, tensor: Tensor) -> Any:
         """Run the operation itself with one argument replaced by a tensor."""
-        function = self.operation.call
         if self.operation.target in VIEWS:
             return viewed(tensor, self.shape)
-        arguments = {**self.arguments, name: tensor}
-        if not isinstance(function, torch._ops.OpOverload):
-            return function(*arguments.values())
-        schema = [a for a in function._schema.arguments if a.name in arguments]
-        args = [listed(arguments[a.name]) for a in schema if not a.kwarg_only]
-        return function(*args, **{a.name: arguments[a.name] for a in schema if a.kwarg_only})
+        return self.operation.run({name: tensor})
 
 
 VIEWS = tuple(f"aten.{name}" for name in ("view", "_unsafe_view", "reshape", "flatten", "unflatten"))
@@ -361,11 +349,6 @@ def viewed(sq: Tensor, shape: Sequence[int]) -> Tensor:
         for d in reversed([d for d in range(sq.dim()) if sum(sq.stride()[d:]) == 0]):
             kept = kept.narrow(d, 0, 1)
         return kept.contiguous().expand(sq.shape).reshape(*shape)
-
-
-def listed(value: Any) -> Any:
-    """Give sizes as the list that PyTorch's functions take."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 def transposed(

@@ -7,12 +7,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hessdiag import init as initialisations
 from hessdiag.arguments import kind_of
@@ -69,11 +70,6 @@ class Activation(Moments):
         """What neighbouring positions have in common: borders take half of what they take from distant ones."""
         return max(self.site_correlation, (self.site_correlation + self.example_correlation) / 2)
 
-    @property
-    def elements(self) -> int:
-        """Count the entries per example."""
-        return self.sq.numel() // self.sq.shape[0]
-
     def independent(self) -> Activation:
         """As of all moments, which keep their positions."""
         return replace(super().independent(), positions=self.positions)
@@ -92,10 +88,9 @@ class Activation(Moments):
 
 @dataclass(frozen=True)
 class Before:
-    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and the name of what acted on it."""
+    """A Gaussian N(mean, 1 - mean²), its correlation between positions, and what acted on it."""
 
-    nonlinearity: str
-    parameters: tuple[float, ...]
+    phi: Nonlinearity
     mean: float
     site_correlation: float
 
@@ -202,7 +197,6 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> f
 
 FEW = 4096  # entries that are not looked at one by one
 ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
-MAX_DRAWN = 2**29  # numbers at once, of a part that holds others
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
 
 
@@ -210,45 +204,21 @@ NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls betw
 class Nonlinearity:
     """A function of one number, applied entry by entry."""
 
-    name: str
-    parameters: tuple[float, ...] = ()
-    function: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
-
-    @property
-    def homogeneous(self) -> bool:
-        """Say whether φ(s x) = s φ(x) for s > 0, so that second moments scale by a constant."""
-        return self.name in ("relu", "leaky_relu", "identity")
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply φ to every entry."""
-        return self.function(x) if self.function else NONLINEARITIES[self.name](x, *self.parameters)
+    name: str  # one for every function: what is found of it is kept by its name
+    function: Callable[[Tensor], Tensor] = field(compare=False)
+    slope: float | None = None  # below 0, of one that has slope 1 above: φ(s x) = s φ(x) for s > 0
+    nodes: int = NODES  # of a grid for two variables; fewer for what is written out by hand: smooth, and costly
 
     def derivative(self, x: Tensor) -> Tensor:
         """Apply φ' to every entry."""
         with torch.enable_grad():
             leaf = x.detach().clone().requires_grad_()
-            return torch.autograd.grad(self(leaf).sum(), leaf)[0]
+            return torch.autograd.grad(self.function(leaf).sum(), leaf)[0]
 
 
-NONLINEARITIES: dict[str, Callable[..., Tensor]] = {
-    "identity": lambda x: x * 1.0,
-    "relu": F.relu,
-    "leaky_relu": lambda x, slope: F.leaky_relu(x, slope),
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "elu": lambda x, alpha: F.elu(x, alpha),
-    "selu": F.selu,
-    "softplus": F.softplus,
-    "mish": F.mish,
-    "relu6": F.relu6,
-    "hardtanh": lambda x, low, high: F.hardtanh(x, low, high),
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "squared_relu": lambda x: F.relu(x).square(),
-}
+def leaky_relu(slope: float) -> Nonlinearity:
+    """Make a leaky ReLU: a ReLU with slope 0, the identity with slope 1."""
+    return Nonlinearity(f"leaky ReLU {slope}", partial(F.leaky_relu, negative_slope=slope), slope)
 
 
 class Response(NamedTuple):
@@ -263,10 +233,8 @@ class Response(NamedTuple):
 @lru_cache(maxsize=4096)
 def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
     """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean."""
-    if phi.name == "relu" and mean == 0:
-        return Response(q / 2, q / (2 * math.pi), 0.5, 2.0)
-    if phi.name == "leaky_relu" and mean == 0:
-        (a,) = phi.parameters
+    if phi.slope is not None and mean == 0:
+        a = phi.slope
         slope_sq = (1 + a * a) / 2
         return Response(q * slope_sq, q * (1 - a) ** 2 / (2 * math.pi), slope_sq, (1 + a**4) / 2 / slope_sq**2)
     sq, average_y, slope_sq, fourth = (
@@ -279,7 +247,7 @@ def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor
     """E[y²], E[y], E[φ'²] and E[φ'⁴] as in `respond`, of several q (k,) at once, each (k,)."""
     z, weights = _grid()
     x = (mean * q).sqrt()[:, None] + ((1 - mean) * q).sqrt()[:, None] * z  # (k, nodes)
-    y, slopes = phi(x), phi.derivative(x).square()
+    y, slopes = phi.function(x), phi.derivative(x).square()
     return y.square() @ weights, y @ weights, slopes @ weights, slopes.square() @ weights
 
 
@@ -294,17 +262,17 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     if math.isnan(correlation):
         return math.nan, math.nan, math.nan
     correlation = min(max(correlation, mean if mean > 0 else -1.0), 1.0)
-    if phi.name == "relu" and mean == 0:
+    if phi.slope == 0 and mean == 0:
         theta = math.acos(correlation)
         together = (math.sin(theta) + correlation * (math.pi - theta)) / math.pi
         return together, 1 - theta / math.pi, together
     alone = respond(phi, q, mean)
-    z, weights = _grid(NODES if phi.function is None else NODES // 4)  # written out by hand: smooth, and costly
+    z, weights = _grid(phi.nodes)
     shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
     x = common[:, None] + own  # (nodes of the shared part, of the own part)
-    y = (phi(x) * weights).sum(1)
+    y = (phi.function(x) * weights).sum(1)
     slopes = phi.derivative(x)
     sizes = (
         (y, alone.sq),
@@ -331,7 +299,7 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     edges = torch.cat([z - step / 2, z[-1:] + step / 2])
     mass = torch.special.ndtr(edges).pow(count).diff()  # (nodes,)
     x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
-    y = phi(x)
+    y = phi.function(x)
     given = (y * mass).sum(1)
     sq = float((weights * (y.square() * mass).sum(1)).sum())
     slopes = phi.derivative(x)
@@ -377,55 +345,42 @@ class WeightMoments:
     sq: Mapping[str, float]  # E[W²] by name
     values: Mapping[str, Tensor]  # the numbers themselves, of buffers and of small parameters such as a multiplier
     alike: Mapping[str, dict[str, Any]]  # of tables such as embeddings, see `alike`
-    shapes: Mapping[str, tuple[int, ...]]  # of parameters and buffers
     names: Mapping[str, str]  # the one name of `hessdiag.network.blocks` for every name that a parameter goes by
     source: str  # where they come from, for the table
 
 
 def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoments:
     """Find E[W²] of all parameters."""
-    scheme = scheme_moments(model, init) if init else {}
-    sq: dict[str, float] = {}
-    values: dict[str, Tensor] = {}
-    tables: dict[str, dict[str, Any]] = {}
+    if init:
+        initialisations.check_scheme(init)
+    drawn_anew = dict(initialised_layers(model)) if init else {}
+    c = 2 / initialisations.typical_kernel(model)
     meta = any(parameter.is_meta for parameter in model.parameters())
     drawn = as_drawn(model) if meta and not init else {}
-    for name, slots in parameter_slots(model).items():
-        path, attribute = slots[0]
+    sq: dict[str, float] = {}
+    values: dict[str, Tensor] = {name: buffer.detach() for name, buffer in model.named_buffers() if not buffer.is_meta}
+    tables: dict[str, dict[str, Any]] = {}
+    for name, ((path, attribute), *_) in parameter_slots(model).items():
         module = model.get_submodule(path)
-        parameter = parameter_at(module, attribute)
-        if name in scheme:
-            sq[name] = scheme[name]
+        parameter = parameter_at(module, attribute).detach()
+        if path in drawn_anew and attribute == "weight":
+            sq[name] = initialisations.second_moment(module, str(init), c=c)
+        elif path in drawn_anew and attribute == "bias":
+            sq[name] = 0.0
         elif parameter.is_meta:
             sq[name] = drawn.get(name, _default(module, attribute, parameter))
         else:
-            sq[name] = float(parameter.detach().double().square().mean()) if parameter.numel() else math.nan
+            sq[name] = float(parameter.double().square().mean())
             if parameter.numel() == 1 or (parameter.dim() == 1 and parameter.numel() <= FEW):
-                values[name] = parameter.detach()
+                values[name] = parameter
             elif not (is_linear(module) or isinstance(module, (*STRUCTURED, *TRANSPOSED))):
                 tables[name] = alike(parameter)
-    for name, buffer in model.named_buffers():
-        if not buffer.is_meta:
-            values[name] = buffer.detach()
     by = "one layer of each kind, drawn as the model does" if drawn else "PyTorch's defaults, by formula"
     source = f"init {init}" if init else by if meta else "the weights as they are"
-    # remove_duplicate: a tied weight goes by every one of its names in a traced graph
-    both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
-    shapes = {name: tuple(tensor.shape) for name, tensor in both}
     first = {id(parameter): name for name, parameter in model.named_parameters()}
+    # remove_duplicate: a tied weight goes by every one of its names in a traced graph
     names = {name: first[id(parameter)] for name, parameter in model.named_parameters(remove_duplicate=False)}
-    return WeightMoments(sq, values, tables, shapes, names, source)
-
-
-def scheme_moments(model: nn.Module, scheme: str) -> dict[str, float]:
-    """Find E[W²] by parameter name that a scheme of `hessdiag.init` gives to linear layers and convolutions."""
-    initialisations.check_scheme(scheme)
-    c = 2 / initialisations.typical_kernel(model)
-    layers = dict(initialised_layers(model))
-    slots = [(name, *places[0]) for name, places in parameter_slots(model).items()]
-    weights = {name: layers[path] for name, path, attribute in slots if path in layers and attribute == "weight"}
-    biases = {name: 0.0 for name, path, attribute in slots if path in layers and attribute == "bias"}
-    return {n: initialisations.second_moment(layer, scheme, c=c) for n, layer in weights.items()} | biases
+    return WeightMoments(sq, values, tables, names, source)
 
 
 def as_drawn(model: nn.Module) -> dict[str, float]:
@@ -437,8 +392,7 @@ def as_drawn(model: nn.Module) -> dict[str, float]:
     kinds: dict[object, dict[str, float]] = {}
 
     def visit(path: str, module: nn.Module) -> None:
-        large = sum(p.numel() for p in module.parameters()) > MAX_DRAWN and any(module.children())
-        if large or any(isinstance(each, nn.ModuleList) for each in module.modules()):
+        if any(isinstance(each, nn.ModuleList) for each in module.modules()):
             for name, child in module.named_children():
                 visit(f"{path}{name}.", child)
             return
@@ -497,51 +451,31 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
     """Make arguments to trace with, a few examples of them, and find the moments of the floating-point ones."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    size = _shape_of_one_example(inputs)
-    if size is not None:
+    size = [inputs] if isinstance(inputs, int) else inputs
+    if isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size):
+        if min(size) < 1:
+            raise HessdiagError(f"input size {tuple(size)}: pass positive sizes such as (3, 32, 32)")
         return (torch.empty(2, *size, device=device, dtype=dtype),), {}, InputMoments()
-    args, kwargs = _arguments(inputs)
-    numbers = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor) and v.is_floating_point()]
-    moments = measured_inputs(numbers[0]) if numbers and not numbers[0].is_meta else InputMoments()
-    counted = [len(v) for v in (*args, *kwargs.values()) if _is_counted(v, device)]
-    count = min(max(counted, default=2), EXAMPLES)
-    few = {key: _few_examples(value, device, count) for key, value in kwargs.items()}
-    return tuple(_few_examples(value, device, count) for value in args), few, moments
-
-
-def _shape_of_one_example(inputs: Any) -> tuple[int, ...] | None:
-    size = (inputs,) if isinstance(inputs, int) else inputs
-    if not (isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size)):
-        return None
-    if min(size) < 1:
-        raise HessdiagError(f"input size {tuple(size)}: pass positive sizes such as (3, 32, 32)")
-    return tuple(size)
-
-
-def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, Tensor):
-        return (inputs,), {}
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)) and inputs:
-        return tuple(inputs), {}
-    raise HessdiagError(f"inputs are {kind_of(inputs)}: pass the shape of one example such as (3, 32, 32), or tensors")
-
-
-def _is_counted(value: Any, device: torch.device) -> bool:
-    """Say whether an argument holds numbers that are no measurements, such as token ids; those are used as they are."""
-    given = isinstance(value, Tensor) and value.dim() > 0 and not value.is_meta and device.type != "meta"
-    return given and not value.is_floating_point()
-
-
-def _few_examples(value: Any, device: torch.device, count: int) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    if value.dim() == 0 or value.shape[0] < 1:
+    listed = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
+    given = ((), dict(inputs)) if isinstance(inputs, Mapping) else (listed, {})
+    tensors = [value for value in tree_leaves(given) if isinstance(value, Tensor)]
+    if not tensors:
+        how = "pass the shape of one example such as (3, 32, 32), or tensors"
+        raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
+    if any(value.dim() == 0 or not len(value) for value in tensors):
         raise HessdiagError("inputs hold no example: their first dimension must run over examples")
-    if _is_counted(value, device):
-        return value[torch.arange(max(count, 2)) % len(value)].to(device)
-    return torch.empty((max(count, 2), *value.shape[1:]), dtype=value.dtype, device=device)
+    # numbers that are no measurements, such as token ids, are used as they are
+    ids = [value for value in tensors if not (value.is_floating_point() or value.is_meta or device.type == "meta")]
+    count = max(min(max(map(len, ids), default=2), EXAMPLES), 2)
+
+    def few(value: Tensor) -> Tensor:
+        if any(value is each for each in ids):
+            return value[torch.arange(count) % len(value)].to(device)
+        return torch.empty((count, *value.shape[1:]), dtype=value.dtype, device=device)
+
+    args, kwargs = tree_map_only(Tensor, few, given)
+    measured = [value for value in tensors if value.is_floating_point() and not value.is_meta]
+    return args, kwargs, measured_inputs(measured[0]) if measured else InputMoments()
 
 
 def measured_inputs(x: Tensor) -> InputMoments:

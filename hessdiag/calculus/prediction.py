@@ -6,17 +6,17 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import mean
-from typing import Any, NamedTuple
+from statistics import geometric_mean
+from typing import Any
 
 from torch import nn
 
 from hessdiag import scaling
 from hessdiag.arguments import check_model, matching
 from hessdiag.calculus.curvature import Sent, of_parameter, send_back
-from hessdiag.calculus.graph import KERNEL, MOMENTS, PAPER, Step, trace_graph
+from hessdiag.calculus.graph import KERNEL, MOMENTS, PAPER, Operation, Step, trace_graph
 from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
-from hessdiag.calculus.propagation import Propagation, own_input_gradient, propagate
+from hessdiag.calculus.propagation import Propagation, propagate
 from hessdiag.calculus.rules import BY_TARGET
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
@@ -25,37 +25,29 @@ from hessdiag.results.numbers import short
 from hessdiag.results.prediction import BlockPrediction, Prediction
 from hessdiag.results.records import versions
 
-
-class Use(NamedTuple):
-    """One operation that applies a block's parameter: its place in the order, its result, and what its rule found."""
-
-    order: int
-    result: str
-    step: Step
+Uses = Sequence[tuple[Operation, Step]]  # of a parameter: the operations that apply it, in execution order
 
 
-def uses(found: Propagation) -> dict[str, list[Use]]:
-    """Find where each parameter is applied."""
-    applied: dict[str, list[Use]] = {}
-    for order, (operation, step) in enumerate(found.steps):
-        for name in (step.weight, step.bias, step.scalar):
-            if name:
-                applied.setdefault(name, []).append(Use(order, operation.name, step))
-    return applied
+def uses(found: Propagation) -> dict[str, Uses]:
+    """Find where each parameter is applied, the first one first."""
+    applied: dict[str, list[tuple[Operation, Step]]] = {}
+    for operation, step in found.steps:
+        for name in filter(None, (step.weight, step.bias, step.scalar)):
+            applied.setdefault(name, []).append((operation, step))
+    return dict(applied)
 
 
 def predict_block(
-    block: Block, applied: list[Use], found: Propagation, weight_sq: float, moments: str, sent: Mapping[str, Sent]
+    block: Block, applied: Uses, found: Propagation, weight_sq: float, moments: str, sent: Mapping[str, Sent]
 ) -> BlockPrediction:
     """Predict ς, γ, ν and σ² of a block; NaN where it is applied several times, or where a moment is unknown."""
     bare = BlockPrediction(**block.described, weight_sq=weight_sq)
-    known = [use for use in applied if use.step.x is not None and isinstance(use.step.out, Activation)]
-    if not block.multiplies or len(block.owners) != 1 or len(known) != 1:
+    if not block.multiplies or len(block.owners) != 1 or len(applied) != 1:
         return bare
-    (use,) = known
-    x, out, batch = use.step.x, use.step.out, found.graph.batch
-    assert x is not None
-    assert isinstance(out, Activation)
+    ((operation, step),) = applied
+    x, out, batch = step.x, step.out, found.graph.batch
+    if x is None or not isinstance(out, Activation):
+        return bare
     scalar = block.kind == "scalar"
     channels = (x.sq.shape[1] if x.sq.dim() > 1 else 1) if scalar else block.fan_out
     forward = replace(
@@ -65,10 +57,12 @@ def predict_block(
         x_sq=x.second_moment,
         out_sq=out.second_moment,
     )
-    gradient = found.gradients.get(use.result)
+    gradient = found.gradients.get(operation.name)
     if gradient is None:
         return forward
-    delta_sq, x_delta_sq = gradient.second_moment, own_input_gradient(use.step, gradient)
+    delta_sq = gradient.second_moment
+    # of the gradient that the layer alone sends to its input, without other readers of it
+    x_delta_sq = next((back(gradient).second_moment for ref, back in step.back if ref == step.source), math.nan)
     gamma = scaling.gamma(
         block.kind,
         fan_in=channels if scalar else block.fan_in,
@@ -89,7 +83,7 @@ def predict_block(
         gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic,
         gamma_curvature=gamma * found.loss.curvature,
         nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
-        avg_sq_singular_value=gamma if moments == PAPER else of_parameter(block, use.step, sent[use.result], found),
+        avg_sq_singular_value=gamma if moments == PAPER else of_parameter(block, step, sent[operation.name], found),
         x_gradient_sq=x_delta_sq,
         out_gradient_sq=delta_sq,
     )
@@ -107,12 +101,15 @@ def _parameter_gradient_sq(
     return count * block.x_sq * delta_sq * together
 
 
-def _reason(block: Block, applied: list[Use]) -> str:
+def _reason(block: Block, applied: Uses, predicted: BlockPrediction) -> str:
+    if predicted.gamma == predicted.gamma:
+        known = math.isfinite(predicted.avg_sq_singular_value)
+        return "" if known else "σ² has no number: gradients of the outputs do not come back to it"
     if not applied:
         return "no operation with a rule applies it"
     if len(block.owners) != 1 or len(applied) != 1:
         return "applied several times: the theory has γ for a layer that is applied once"
-    if not block.multiplies or applied[0].step.x is None:
+    if not block.multiplies or applied[0][1].x is None:
         return "neither a linear layer nor a convolution: the theory has no γ for it"
     return "its moments depend on an operation without a rule, or on numbers that are not known on the meta device"
 
@@ -164,29 +161,21 @@ def predict(
     graph = trace_graph(model, args, kwargs)
     every, skipped = find_blocks(model)
     if class_dim is None:
-        class_dim = 1 if graph.inputs[0][2] else -1
+        class_dim = 1 if next(iter(graph.inputs.values())).is_floating_point() else -1
     kept = matching(blocks, [block.name for block in every])
     found = propagate(graph, weights, moments=moments, loss=loss, class_dim=class_dim, inputs=given)
     sent = send_back(found) if moments == KERNEL else {}
     applied = uses(found)
-    never = len(found.steps)
-    asked = [block for block in every if block.name in kept]
-    ranked = sorted(asked, key=lambda block: min((use.order for use in applied.get(block.name, [])), default=never))
-    sizes = [weights.sq.get(block.name, math.nan) for block in ranked]
-    sized = [(block, applied.get(block.name, []), found, sq) for block, sq in zip(ranked, sizes, strict=True)]
-    predicted = tuple(predict_block(*each, moments, sent) for each in sized)
-    left_open = [
-        (b.name, _reason(block, each))
-        for b, (block, each, *_) in zip(predicted, sized, strict=True)
-        if b.gamma != b.gamma
-    ]
-    left_open += [
-        (b.name, "σ² has no number: gradients of the outputs do not come back to it")
-        for b in predicted
-        if b.gamma == b.gamma and not math.isfinite(b.avg_sq_singular_value)
-    ]
+    order = {name: place for place, name in enumerate(applied)}
+    asked = sorted((b for b in every if b.name in kept), key=lambda block: order.get(block.name, len(order)))
+    predicted, left_open = [], []
+    for block in asked:
+        each = applied.get(block.name, ())
+        predicted.append(predict_block(block, each, found, weights.sq.get(block.name, math.nan), moments, sent))
+        if reason := _reason(block, each, predicted[-1]):
+            left_open.append((block.name, reason))
     return Prediction(
-        blocks=predicted,
+        blocks=tuple(predicted),
         design=imbalance(predicted, applied, found, weights.sq),
         skipped=(*skipped, *left_open),
         unsupported=tuple(found.unsupported),
@@ -208,66 +197,43 @@ EVEN = 10.0  # roles whose γ are closer than this are called alike
 
 def imbalance(
     blocks: Sequence[BlockPrediction],
-    applied: Mapping[str, list[Use]],
+    applied: Mapping[str, Uses],
     found: Propagation,
     sizes_sq: Mapping[str, float],
 ) -> str:
-    """Say between which roles γ differs most, and what moves it; a role is a weight's name without its numbers.
+    """Say between which roles γ differs most; a role is a weight's name without its numbers.
 
     Weights to whose scale the network is blind do not count, as in the balance of a report.
     """
-    unseen = [b.name for b in blocks if b.kind == "weight" and _is_unseen(applied.get(b.name, []), found, sizes_sq)]
-    said = _contrast([block for block in blocks if block.name not in unseen], applied, found)
-    return ". ".join(filter(None, [said, uncounted(unseen) if unseen else ""]))
+    weights = [b for b in blocks if b.kind == "weight"]
+    unseen = [b.name for b in weights if _is_unseen(applied.get(b.name, ()), found, sizes_sq)]
+    roles: dict[str, list[float]] = {}
+    for block in weights:
+        if block.name not in unseen and math.isfinite(block.gamma) and block.gamma > 0:
+            roles.setdefault(re.sub(r"\d+", "*", block.name), []).append(block.gamma)
+    sizes = sorted((geometric_mean(each), role) for role, each in roles.items())
+    sentences = [_contrast(sizes[0], sizes[-1])] if len(sizes) > 1 else []
+    return ". ".join([*sentences, *([uncounted(unseen)] if unseen else [])])
 
 
-def _is_unseen(applied: Sequence[Use], found: Propagation, sizes_sq: Mapping[str, float]) -> bool:
-
-    def readers(name: str) -> Iterator[Step]:
-        for operation, step in found.steps:
-            if any(ref.name == name for ref in operation.refs):
-                moved = operation.target in BY_TARGET and BY_TARGET[operation.target].operation in MOVES
-                yield from readers(operation.name) if moved else [step]
-
-    def unseen(use: Use) -> bool:
-        biased = sizes_sq.get(use.step.bias, 0.0) > 0
-        blind = [step.blind == "channels" or (step.blind == "size" and not biased) for step in readers(use.result)]
-        return bool(blind) and all(blind)
-
-    return bool(applied) and all(map(unseen, applied))
-
-
-def _contrast(blocks: Sequence[BlockPrediction], applied: Mapping[str, list[Use]], found: Propagation) -> str:
-    roles: dict[str, list[BlockPrediction]] = {}
-    for block in blocks:
-        if block.kind == "weight" and math.isfinite(block.gamma) and block.gamma > 0:
-            roles.setdefault(re.sub(r"\d+", "*", block.name), []).append(block)
-    sizes = {role: math.exp(mean(math.log(block.gamma) for block in each)) for role, each in roles.items()}
-    if len(sizes) < 2:
-        return ""
-    low, high = min(sizes, key=lambda role: sizes[role]), max(sizes, key=lambda role: sizes[role])
-    ratio = sizes[high] / sizes[low]
+def _contrast(low: tuple[float, str], high: tuple[float, str]) -> str:
+    ratio = high[0] / low[0]
     if ratio < EVEN:
         return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
-    sentence = f"by design: γ of {high} is {short(ratio)}× that of {low}"
-    scored = _before_scores(found)
-    extremes = {role: all(applied[b.name][0].result in scored for b in roles[role]) for role in (low, high)}
-    if any(extremes.values()):
-        role = low if extremes[low] else high
-        return (
-            f"{sentence}; γ of {role} goes with the square of the attention scale,"
-            " and with the mean square of what its outputs are multiplied with over their own"
-        )
-    return f"{sentence}; γ of a layer goes with 1 / E[W²] where a sum or a normalisation follows: set it there"
+    return f"by design: γ of {high[1]} is {short(ratio)}× that of {low[1]}"
 
 
-def _before_scores(found: Propagation) -> frozenset[str]:
-    """The results that reach a softmax as queries or keys without a weight layer between, and not as values."""
-    scored: set[str] = set()
-    valued: set[str] = set()
-    for _, step in found.steps:
-        if step.attention:
-            query, key, value = (found.roots.get(ref.name, frozenset()) for ref, _ in step.back)
-            scored |= query | key
-            valued |= value
-    return frozenset(scored - valued)
+def _is_unseen(applied: Uses, found: Propagation, sizes_sq: Mapping[str, float]) -> bool:
+    for operation, own in applied:
+        biased = sizes_sq.get(own.bias, 0.0) > 0
+        blind = [s.blind == "channels" or (s.blind == "size" and not biased) for s in _readers(operation.name, found)]
+        if not (blind and all(blind)):
+            return False
+    return bool(applied)
+
+
+def _readers(name: str, found: Propagation) -> Iterator[Step]:
+    for operation, step in found.steps:
+        if any(ref.name == name for ref in operation.refs):
+            moved = operation.target in BY_TARGET and BY_TARGET[operation.target].operation in MOVES
+            yield from _readers(operation.name, found) if moved else [step]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from hessdiag.calculus.graph import (
     PAPER,
@@ -26,8 +27,8 @@ from hessdiag.calculus.graph import (
 from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, alike, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
-from hessdiag.calculus.rules.composed import Chain, chained, compose, joins, size_of, with_numbers
-from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle
+from hessdiag.calculus.rules.composed import Chain, chained, joins, size_of, with_numbers
+from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle, pointwise
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
@@ -41,21 +42,18 @@ def initial_values(
     numbers = {**graph.constants, **{n: weights.values[path] for n, path in known.items() if path in weights.values}}
     convolved = any("conv" in operation.target for operation in graph.operations)
     values: dict[str, Value] = {
-        name: _input(shape, inputs, last=not convolved) if floating else Unknown(drawn=True)
-        for name, shape, floating in graph.inputs
+        name: _input(value.shape, inputs, last=not convolved) if value.is_floating_point() else Unknown(drawn=True)
+        for name, value in graph.inputs.items()
     }
     for name in graph.parameters:
         path = known[name]
-        constant = _constant(path, weights.sq[path], weights.shapes[path])
+        constant = _constant(path, weights.sq[path], graph.shapes[name])
         values[name] = replace(constant, **weights.alike.get(path, {}))
-    for name, actual in numbers.items():
-        if name not in values and actual.is_floating_point():
-            values[name] = _of_numbers(actual, graph.buffers.get(name, name))
-        elif name not in values:
-            values[name] = Unknown()
-    for name, buffer in graph.buffers.items():
-        if name not in values:  # on the meta device
-            values[name] = _constant(buffer, math.nan, weights.shapes.get(buffer, ()))
+    for name in numbers.keys() - values:
+        floating = numbers[name].is_floating_point()
+        values[name] = _of_numbers(numbers[name], graph.buffers.get(name, name)) if floating else Unknown()
+    for name in graph.buffers.keys() - values:  # on the meta device
+        values[name] = _constant(graph.buffers[name], math.nan, graph.shapes[name])
     return values, numbers
 
 
@@ -110,12 +108,8 @@ def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1)
         share = float((y.sq / (y.sq + 1)).mean())
         gradient = Gradient(sq, example_correlation=y.example_correlation * share, along=share)
         return OutputGradient(gradient, share, 4 / N, 2.0, max(y.positions, 1))
-    return _cross_entropy(y, N, class_dim)
-
-
-def _cross_entropy(y: Activation, outputs: int, class_dim: int) -> OutputGradient:
     classes, q = y.sq.shape[class_dim], y.second_moment
-    positions = outputs // classes
+    positions = N // classes
     error, curvature = softmax_moments(q, classes)
     sq = torch.tensor(error / (classes * positions**2), dtype=torch.float64).expand(y.sq.shape)
     share = q * curvature / error if error else math.nan
@@ -137,8 +131,7 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
 
 FIXED = "fixed numbers"
 RANDOM = torch.Tag.nondeterministic_seeded
-PICKS = ("aten.gather", "aten.index", "aten.index_select")  # of numbers that are all the same, whichever
-PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm")
+PRODUCTS = ("aten.matmul", "aten.bmm")
 KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
 
@@ -197,10 +190,10 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
     if call.operation.target in PRODUCTS and (scores := product(call)) is not None:
         return scores
     chain = chained(call, found.chains)
-    if chain is not None:
-        found.chains[call.operation.name] = chain
+    if chain is not None:  # a whole, rather than what its parts would give if they were independent
+        root, phi = found.chains[call.operation.name] = chain
         if rule is None or (call.kernel and joins(call)):
-            return compose(call, chain)
+            return pointwise(call, phi, root)
     if rule is None:
         raise UnsupportedError("no rule for this operation")
     try:
@@ -208,7 +201,7 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
     except UnsupportedError:
         if chain is None:
             raise
-        return compose(call, chain)
+        return pointwise(call, phi, root)
 
 
 def _folded(call: Call, rule: Rule | None) -> Step | None:
@@ -227,15 +220,11 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
 
 def _number(call: Call) -> Tensor | None:
     operation = call.operation
-    random = isinstance(operation.call, torch._ops.OpOverload) and RANDOM in operation.call.tags
+    random = isinstance(operation.call, OpOverload) and RANDOM in operation.call.tags
     if random or operation.shape is None or operation.target == "aten.embedding":
         return None
     if not all(ref.name in call.numbers for ref in operation.refs):
-        source = call.arguments.get("self")
-        actual = call.numbers.get(source.name) if isinstance(source, Ref) else None
-        if operation.target not in PICKS or actual is None or not bool((actual == actual.flatten()[:1]).all()):
-            return None
-        return actual.flatten()[0].expand(operation.shape)
+        return None
     try:
         with torch.no_grad():
             found = with_numbers(operation, call.numbers)
@@ -318,8 +307,3 @@ def _backward(found: Propagation, moments: str) -> None:
         found.gradients[operation.name] = g = g.independent() if moments == PAPER else replace(g, sq=thin(g.sq))
         for ref, back in step.back:
             waiting.setdefault(ref.name, []).append(back(g))
-
-
-def own_input_gradient(step: Step, gradient: Gradient) -> float:
-    """Find E[Δx²] of the gradient that a layer alone sends to its input, without other readers of it."""
-    return next((back(gradient).second_moment for ref, back in step.back if ref == step.source), math.nan)

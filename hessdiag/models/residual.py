@@ -37,9 +37,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from hessdiag import init
 from hessdiag.arguments import check_number
 from hessdiag.errors import HessdiagError
-from hessdiag.init import geometric_mean_
 from hessdiag.surgery import Scale
 
 DEPTHS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3)}  # weight layers: blocks of each stage
@@ -166,7 +166,13 @@ class PreconditionedBlock(nn.Module):
         self.alpha, self.beta = block.alpha, block.beta
         power = 2 if curvature else 1
         c = block.beta**power
-        self.shortcut = _shortcut(block, c=block.alpha**power, printed=printed) if block.projects else nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
+        if block.projects:
+            pooled = DOWNSAMPLING if block.stride > 1 else 1.0
+            constant = block.alpha**power
+            projection = convolution(n, m, 1, c=constant / pooled if printed else constant)
+            scale = Scale((1.0 if printed else (m / n) ** 0.25) * math.sqrt(pooled / constant))
+            self.shortcut = nn.Sequential(_pool(block), ChannelBias(n), projection, scale)
         growth = math.sqrt(m / n) if printed else (m / n) ** 0.25
         self.main = nn.Sequential(
             Scale(math.sqrt(c)), nn.ReLU(), Scale(math.sqrt(2 / c)), ChannelBias(n), convolution(n, w, 1, c=c),
@@ -215,8 +221,7 @@ class PreconditionedResNet(nn.Module):
         self.last_bias = ChannelBias(plan[-1].fan_out)
         self.dropout = nn.Dropout(dropout)
         self.fc = nn.Linear(plan[-1].fan_out, classes)
-        geometric_mean_(self.fc.weight, c=1.0)
-        nn.init.zeros_(self.fc.bias)
+        init.apply(self.fc, "geometric", c=1.0)
         self.output = Scale(OUTPUT_SCALE)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -231,21 +236,12 @@ class PreconditionedResNet(nn.Module):
 def convolution(fan_in: int, fan_out: int, kernel: int, *, c: float, stride: int = 1, bias: bool = False) -> nn.Conv2d:
     """A padded convolution with geometric-mean initialisation of constant c."""
     layer = nn.Conv2d(fan_in, fan_out, kernel, stride=stride, padding=kernel // 2, bias=bias)
-    geometric_mean_(layer.weight, c=c)
-    if layer.bias is not None:
-        nn.init.zeros_(layer.bias)
+    init.apply(layer, "geometric", c=c)
     return layer
 
 
-def _shortcut(block: Bottleneck, *, c: float, printed: bool) -> nn.Sequential:
-    pooled = DOWNSAMPLING if block.stride > 1 else 1.0
-    growth = 1.0 if printed else (block.fan_out / block.fan_in) ** 0.25
-    return nn.Sequential(
-        nn.AvgPool2d(block.stride) if block.stride > 1 else nn.Identity(),
-        ChannelBias(block.fan_in),
-        convolution(block.fan_in, block.fan_out, 1, c=c / pooled if printed else c),
-        Scale(growth * math.sqrt(pooled / c)),
-    )
+def _pool(block: Bottleneck) -> nn.Module:
+    return nn.AvgPool2d(block.stride) if block.stride > 1 else nn.Identity()
 
 
 class RescaledBlock(nn.Module):
@@ -279,8 +275,7 @@ class RescaledBlock(nn.Module):
         if block.projects:
             projection = nn.Conv2d(n, m, 1, bias=False)
             nn.init.kaiming_normal_(projection.weight, nonlinearity="linear")
-            pool = nn.AvgPool2d(block.stride) if block.stride > 1 else nn.Identity()
-            self.shortcut = nn.Sequential(pool, ChannelBias(n), projection)
+            self.shortcut = nn.Sequential(_pool(block), ChannelBias(n), projection)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, n, h, w) to (B, m, h / stride, w / stride)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,7 +33,6 @@ USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
 OUTPUTS = ("logits", "last_hidden_state")
 PADDING_ADVICE = "warn_if_padding_and_no_attention_mask"
-MAX_DIGITS = 9
 FORMS = (
     "lenet, mlp:784-384-64-10, package.module:function, ./file.py:function, timm:NAME, torchvision:NAME or"
     " hf:CONFIG.json, a configuration saved with save_pretrained (nothing is downloaded)"
@@ -85,12 +85,12 @@ class TokenInputs:
         >>> sorted(set(TokenInputs(3, 50, padding=1)(2, torch.Generator())["input_ids"].flatten().tolist()))
         [0, 2]
         """
-        padding = self.vocabulary if self.padding is None or self.vocabulary < 2 else self.padding
-        allowed = self.vocabulary - (0 <= padding < self.vocabulary)
+        allowed = torch.arange(self.vocabulary)
+        if self.padding is not None and self.vocabulary > 1:
+            allowed = allowed[allowed != self.padding]
 
         def draw() -> Tensor:
-            ids = torch.randint(allowed, (count, self.length), generator=generator)
-            return ids + (ids >= padding) if allowed < self.vocabulary else ids
+            return allowed[torch.randint(len(allowed), (count, self.length), generator=generator)]
 
         return {keyword: draw() for keyword in self.keywords} or draw()
 
@@ -275,11 +275,9 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
 
 
 def _perceptron(name: str, text: str) -> Callable[..., Any]:
-    parts = text.split("-")
-    whole = all(part.isdecimal() and len(part) <= MAX_DIGITS and int(part) > 0 for part in parts)
-    if len(parts) < 2 or not whole:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}(-[1-9][0-9]{0,8})+", text):
         raise HessdiagError(f"model {name!r}: write the widths as in mlp:784-384-64-10 (input to output)")
-    first, *hidden, last = map(int, parts)
+    first, *hidden, last = map(int, text.split("-"))
 
     def perceptron(*, bias: bool = True, width: float = 1.0) -> Any:
         check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
@@ -295,7 +293,7 @@ def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any
 
     def build(**options: Any) -> Any:
         module: nn.Module = timm.create_model(name, pretrained=False, **options)
-        settings = getattr(module, "pretrained_cfg", None) or getattr(module, "default_cfg", None) or {}
+        settings = getattr(module, "pretrained_cfg", None) or {}
         size = as_size(settings.get("input_size"))
         return (module, size) if size else module
 

@@ -40,7 +40,7 @@ class Prediction(Printed, Record):
         outputs: outputs per example.
         model, init, loss, moments, weights_from: what was asked for, and where E[W²] came from.
         versions: that it ran on.
-        design: between which kinds of layers γ differs most, and what moves it; empty for fewer than two kinds.
+        design: between which kinds of layers γ differs most; empty for fewer than two kinds.
     """
 
     schema: ClassVar[str] = "hessdiag.prediction/2"

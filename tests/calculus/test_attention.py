@@ -222,15 +222,12 @@ def test_a_block_and_the_sentence_on_its_design():
     assert len(found) == 7
     assert max(map(abs, found.values())) < 0.35, found
     design = predict(make(), (POSITIONS, WIDTH)).design
-    assert "that of q.weight; γ of q.weight goes with the square of the attention scale" in design
+    assert design.endswith("that of q.weight")
     deep = make()
     for layer in (deep.o, deep.down):  # as GPT-2 scales them, for 32 layers
         layer.weight.data /= math.sqrt(2 * 32)
     design = predict(deep, (POSITIONS, WIDTH)).design
     assert "γ of down.weight is" in design or "γ of o.weight is" in design
-    mup = make()
-    mup.k.weight.data.copy_(mup.q.weight / math.sqrt(WIDTH // HEADS))  # 1/d in place of 1/√d
-    assert "goes with the square of the attention scale" in predict(mup, (POSITIONS, WIDTH)).design
     logits = Net(lambda m, x: m.last(m.table(x)), table=nn.Embedding(9, 4), last=nn.Linear(4, 7, bias=False))
     prediction = predict(logits, torch.randint(9, (2, 5)), loss="cross-entropy")  # (B, T, V): the classes are the last
     assert prediction.block("last.weight").out_gradient_sq == pytest.approx((1 - 1 / 7) / 7 / 25, rel=0.2)

@@ -117,7 +117,11 @@ def _vector(operation, gain=1.0):
     return build
 
 
-KINDS = (nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Mish, nn.ReLU6, nn.Hardswish, nn.PReLU, nn.SELU)
+def sine():
+    return cut(torch.sin)
+
+
+KINDS = (nn.GELU, nn.SiLU, nn.ELU, nn.Softplus, nn.Mish, nn.ReLU6, nn.Hardswish, nn.PReLU, nn.SELU, sine)
 
 
 @pytest.mark.parametrize("operation", KINDS, ids=lambda kind: kind.__name__)

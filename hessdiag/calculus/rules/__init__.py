@@ -14,7 +14,8 @@ from typing import Any
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
 from hessdiag.calculus.rules import layers, positions
 from hessdiag.calculus.rules.attention import scaled_dot_product_attention
-from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, of_angle, prelu
+from hessdiag.calculus.rules.composed import SAME
+from hessdiag.calculus.rules.elementwise import add, dropout, multiply, negate, nonlinearity, of_angle, rectified
 
 
 @dataclass(frozen=True)
@@ -41,19 +42,17 @@ class Rule:
 
 _NORMALISED = ("E[w²]", "E[w²] E[Δy²] / E[x²]", "✓", "")
 _WEIGHTS = ("n E[W²] E[x²]", "n' E[W²] E[Δy²]", "✓", "Table 1")
-_LEAKY = ("(1 + a²) E[x²] / 2", "(1 + a²) E[Δy²] / 2", "✓", "Table 1")
 _MOVED = ("E[x²]", "E[Δy²]", "✓", "")
 _MOVES = """
     view reshape _unsafe_view flatten unflatten permute transpose t squeeze unsqueeze expand slice select movedim
     moveaxis narrow repeat repeat_interleave numpy_T mT roll flip expand_as pixel_shuffle pixel_unshuffle
     channel_shuffle swapaxes
 """
-_COPIES = "clone contiguous alias to _to_copy type_as lift_fresh_copy"
 _BATCH_NORMS = """
     batch_norm _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _native_batch_norm_legit
 """
 _STRIDED = "✓ if stride = kernel"
-_OUTSIDE = f"{{}}: {NOT_IN_PAPER} outside its linear regime"
+_OUTSIDE = f"{NOT_IN_PAPER} outside its linear regime"
 
 # Operation, names in the graph, forward, backward, whether ς is maintained, source, rule.
 _ROWS: tuple[tuple[Any, ...], ...] = (
@@ -74,19 +73,15 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("max pooling", "max_pool1d max_pool2d max_pool3d", "E[x²]", "E[Δy²] / K", "✗", "Table 1", positions.max_pool),
     ("dropout", "dropout native_dropout feature_dropout",
      "E[x²] / (1 - p)", "E[Δy²] / (1 - p)", "✓", "Table 1, appendix B.5", dropout),
-    ("ReLU", "relu", "E[x²] / 2", "E[Δy²] / 2", "✓", "Table 1, appendix B.4", nonlinearity("relu")),
-    ("leaky ReLU", "leaky_relu", *_LEAKY, nonlinearity("leaky_relu", "negative_slope")),
-    ("leaky ReLU", "prelu", *_LEAKY, prelu),
-    ("tanh", "tanh", "E[x²]", "E[Δy²]", "✗", "Table 1", nonlinearity("tanh", note=_OUTSIDE.format("tanh"))),
+    ("ReLU", "relu", "E[x²] / 2", "E[Δy²] / 2", "✓", "Table 1, appendix B.4", rectified),
+    ("leaky ReLU", "leaky_relu prelu",
+     "(1 + a²) E[x²] / 2", "(1 + a²) E[Δy²] / 2", "✓", "Table 1", rectified),
+    ("tanh", "tanh", "E[x²]", "E[Δy²]", "✗", "Table 1", nonlinearity(f"tanh: {_OUTSIDE}", linear=(0, 1))),
     ("sigmoid", "sigmoid", "1/4 + E[x²] / 16", "E[Δy²] / 16", "✗", "Table 1",
-     nonlinearity("sigmoid", note=_OUTSIDE.format("sigmoid"))),
+     nonlinearity(f"sigmoid: {_OUTSIDE}", linear=(1 / 4, 1 / 16))),
     *(
-        (name, name, "E[φ(x)²]", "E[φ'(x)²] E[Δy²]", "✗", "",
-         nonlinearity(name, *parameters, note=f"{name}: {NOT_IN_PAPER}"))
-        for name, *parameters in (
-            ("gelu",), ("silu",), ("elu", "alpha"), ("selu",), ("softplus",), ("mish",), ("relu6",),
-            ("hardtanh", "min_val", "max_val"), ("hardswish",), ("hardsigmoid",),
-        )
+        (name, name, "E[φ(x)²]", "E[φ'(x)²] E[Δy²]", "✗", "", nonlinearity(f"{name}: {NOT_IN_PAPER}"))
+        for name in ["gelu", "silu", "elu", "selu", "softplus", "mish", "relu6", "hardtanh", "hardswish", "hardsigmoid"]
     ),
     ("attention", "scaled_dot_product_attention", "E[v²] / m", "E[Δ²] / m to v", "✗", "", scaled_dot_product_attention),
     ("choice by fixed numbers", "where", *_MOVED, positions.chosen),
@@ -96,7 +91,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("group normalisation", "group_norm", *_NORMALISED, layers.group_norm),
     ("reshaping", _MOVES, *_MOVED, positions.reshaped),
     ("picking by indices", "index", *_MOVED, positions.picked),
-    ("copying", _COPIES, *_MOVED, positions.copied),
+    ("copying", SAME, *_MOVED, positions.copied),
     ("detaching", "detach", "E[x²]", "0", "–", "", positions.detached),
     ("padding", "pad constant_pad_nd", *_MOVED, positions.pad),
     ("taking apart", "chunk split unbind split_with_sizes tensor_split", *_MOVED, positions.take_apart),

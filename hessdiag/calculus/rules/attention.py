@@ -31,7 +31,6 @@ from hessdiag.data.seeds import stream
 
 HIDDEN = -1e4  # a mask's numbers below this hide a key
 LARGE_BIAS = 100.0  # above it in the mean square, a bias also masks
-MASKS = 16  # different ones of heads, windows or examples, of which the mean is taken
 OF_INPUTS = "its mask depends on the inputs: leave attention_mask out"
 _KEEP = frozenset(("dropout", "expand", "view", "reshape", "_unsafe_view", *SAME.split()))
 DRAWN, IN_CACHE = 2**18, 2**13  # random scores for one attention, and of them at once
@@ -54,22 +53,16 @@ def scaled_dot_product_attention(call: Call) -> Step:
 
 def product(call: Call) -> Step | None:
     """A product of two activations: scores of queries and keys, or a mean of values; None where it is neither."""
-    names = [name for name, value in call.arguments.items() if isinstance(value, Ref) and name != "bias"]
-    if call.operation.target == "aten.baddbmm":
-        names = ["batch1", "batch2"]
-    if len(names) < 2:
+    if len(call.operation.refs) != 2:
         return None
-    first, second = (call.values[call.ref(name).name] for name in names[:2])
+    left, right = call.operation.refs
+    first, second = call.values[left.name], call.values[right.name]
     if isinstance(first, Scores):
-        return _attend(call, first, call.ref(names[1])) if first.normalised else None
+        return _attend(call, first, right) if first.normalised else None
     both = isinstance(first, Activation) and isinstance(second, Activation)
     if not both or call.operation.shape is None or len(call.shape) < 3:
         return None
-    scores = Scores(call.ref(names[0]), call.ref(names[1]), key_last=True)
-    if call.operation.target == "aten.baddbmm":
-        scores = replace(scores, factor=call.number("alpha") or 1.0)
-        return Step(_shifted(call, scores, call.ref("self")))
-    return Step(scores)
+    return Step(Scores(left, right, key_last=True))
 
 
 def on_scores(call: Call) -> Step:
@@ -276,8 +269,6 @@ def _attend(call: Call, scores: Scores, value: Ref) -> Step:
     if scores.mask is None or scores.mask.dim() == 2:
         return _attend_once(call, scores, value)
     masks, counts = torch.unique(scores.mask, dim=0, return_counts=True)
-    if len(masks) > MASKS:
-        raise UnsupportedError(f"more than {MASKS} different masks")
     steps = [_attend_once(call, replace(scores, mask=mask), value) for mask in masks]
     return _mean_of(steps, (counts / counts.sum()).tolist())
 

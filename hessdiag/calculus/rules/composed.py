@@ -2,63 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Operation, Ref, Size, Step, UnsupportedError
-from hessdiag.calculus.moments import Activation, Gradient, Nonlinearity, compactly, over_size
-from hessdiag.calculus.rules.elementwise import pointwise
+from hessdiag.calculus.graph import Call, Operation, Ref, Size, Step, UnsupportedError
+from hessdiag.calculus.moments import NODES, Activation, Nonlinearity
+from hessdiag.calculus.rules.layers import normalised
 
 SAME = "to _to_copy clone contiguous alias type_as lift_fresh_copy"  # the same entries, perhaps in another precision
-_ENTRY_BY_ENTRY = """
-    add sub mul div neg pow square exp erf tanh sigmoid relu gelu silu abs sqrt rsqrt reciprocal log softplus clamp
-    leaky_relu multiply divide log1p expm1 relu6 hardtanh elu
-"""
 _COPIES = frozenset(f"aten.{name}" for name in SAME.split())
-ENTRY_BY_ENTRY = _COPIES | frozenset(f"aten.{name}" for name in _ENTRY_BY_ENTRY.split())
 
-
-@dataclass(frozen=True)
-class Chain:
-    """A result as a function φ, entry by entry, of one earlier result."""
-
-    root: Ref
-    text: str
-    function: Callable[[Tensor], Tensor]
+Chain = tuple[Ref, Nonlinearity]  # a result as a function φ, entry by entry, of one earlier result
+SELF = Nonlinearity("x", lambda x: x)
 
 
 def with_numbers(operation: Operation, found: Mapping[str, Tensor]) -> Any:
     """Run an operation with numbers in place of the results that it reads."""
-
-    def put(value: Any) -> Any:
-        if isinstance(value, Ref):
-            return found[value.name]
-        if isinstance(value, (list, tuple)):
-            return [put(each) for each in value]
-        return torch.device("cpu") if isinstance(value, torch.device) else value
-
-    arguments = {name: put(value) for name, value in operation.arguments.items()}
-    if not isinstance(operation.call, torch._ops.OpOverload):
-        return operation.call(*arguments.values())
-    positional = [a.name for a in operation.call._schema.arguments if a.name in arguments and not a.kwarg_only]
-    return operation.call(
-        *(arguments[name] for name in positional),
-        **{name: value for name, value in arguments.items() if name not in positional},
-    )
+    read = tree_map_only(Ref, lambda ref: found[ref.name], dict(operation.arguments))
+    return operation.run(tree_map_only(torch.device, lambda _: torch.device("cpu"), read))
 
 
 def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     """Write the result as a function of one earlier result, where it is one."""
     operation = call.operation
-    if operation.target not in ENTRY_BY_ENTRY:
+    tags = getattr(operation.call, "tags", ())
+    by_entry = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+    if not (by_entry or operation.target in _COPIES):
         return None
     moving = {ref for ref in operation.refs if _moves(call.values.get(ref.name))}
-    read = {ref.name: chains.get(ref.name) or Chain(ref, "x", lambda x: x) for ref in moving}
-    roots = {chain.root for chain in read.values()}
+    read = {ref.name: chains.get(ref.name, (ref, SELF)) for ref in moving}
+    roots = {root for root, _ in read.values()}
     others = [call.numbers.get(ref.name) for ref in operation.refs if ref not in moving]
     if len(roots) != 1 or any(actual is None or actual.numel() != 1 for actual in others):
         return None
@@ -70,25 +48,20 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     known = {ref.name: call.numbers[ref.name].double() for ref in operation.refs if ref.name not in read}
 
     def function(x: Tensor) -> Tensor:
-        result: Tensor = with_numbers(operation, known | {name: chain.function(x) for name, chain in read.items()})
+        result: Tensor = with_numbers(operation, known | {name: phi.function(x) for name, (_, phi) in read.items()})
         return result
 
     def text(value: Any) -> str:
         if isinstance(value, Ref):
-            return read[value.name].text if value.name in read else str(float(known[value.name]))
+            return read[value.name][1].name if value.name in read else str(float(known[value.name]))
         return str(value)
 
     written = ",".join(text(value) for value in operation.arguments.values())
-    return Chain(root, f"{operation.target}({written})", function)
+    return root, Nonlinearity(f"{operation.target}({written})", function, nodes=NODES // 4)
 
 
 def _moves(value: Any) -> bool:
     return isinstance(value, Activation) and not value.parameter
-
-
-def compose(call: Call, chain: Chain) -> Step:
-    """φ of one earlier result as a whole, rather than of what its parts would give if they were independent."""
-    return pointwise(call, Nonlinearity(chain.text, (), chain.function), chain.root, "")
 
 
 def joins(call: Call) -> bool:
@@ -106,10 +79,7 @@ def size_of(call: Call, chains: Mapping[str, Chain], squares: dict[str, Ref]) ->
         squared = name == "square" or (name == "pow" and call.arguments.get("exponent") == 2)
         if squared or (name == "mul" and call.arguments["self"] == call.arguments["other"]):
             squares[call.operation.name] = _original(refs[0], chains)
-        last = call.operation.shape is not None and call.arguments.get("dim") in (
-            (-1,),
-            (len(call.operation.shape) - 1,),
-        )
+        last = call.operation.shape and call.arguments.get("dim") in ([-1], [len(call.operation.shape) - 1])
         if name == "mean" and refs[0].name in squares and last and call.arguments.get("keepdim"):
             return Step(Size(squares[refs[0].name]))
         return None
@@ -126,23 +96,9 @@ def size_of(call: Call, chains: Mapping[str, Chain], squares: dict[str, Ref]) ->
     power = {"mul": size.power, "div": -size.power}.get(name)
     if len(others) != 1 or power != -0.5 or _original(others[0], chains) != size.of:
         raise UnsupportedError("no rule for this use of a mean square")
-    return _over_root_mean_square(call, others[0], size.eps)
+    return normalised(call, others[0], 1, call.shape[-1], centred=False, eps=size.eps)
 
 
 def _original(ref: Ref, chains: Mapping[str, Chain]) -> Ref:
-    chain = chains.get(ref.name)
-    return chain.root if chain is not None and chain.text == "x" else ref
-
-
-def _over_root_mean_square(call: Call, ref: Ref, eps: float) -> Step:
-    x = call.at(ref)
-    inverse = compactly(lambda sq: 1 / (sq + eps), x.sq.mean(-1, keepdim=True).expand(x.sq.shape))
-    used = 1 / x.sq.shape[-1] if call.kernel else 0.0  # directions that a normalisation takes out
-
-    def back(g: Gradient) -> Gradient:
-        left = 1 - max(used, g.along)
-        sq = compactly(lambda sq, factor: sq * factor * left, g.sq, inverse)
-        return replace(g, along=0.0, sq=sq, **over_size(g, 1 / inverse[..., :1]))
-
-    out = replace(x, sq=compactly(torch.mul, x.sq, inverse), before=None, **over_size(x, 1 / inverse[..., :1]))
-    return Step(out, ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}", blind="size")
+    root, phi = chains.get(ref.name, (ref, SELF))
+    return root if phi == SELF else ref

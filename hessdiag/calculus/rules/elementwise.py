@@ -20,6 +20,7 @@ from hessdiag.calculus.moments import (
     correlate,
     distinct,
     flattened,
+    leaky_relu,
     mixed,
     respond,
     responses,
@@ -140,7 +141,13 @@ ANGLES = "angles of positions"  # cosines and sines of them, of which the number
 
 
 def of_angle(call: Call) -> Step:
-    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device."""
+    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device.
+
+    Of an activation, as in SIREN, they are a nonlinearity.
+    """
+    read = call.values[call.ref("self").name]
+    if isinstance(read, Activation) and not read.parameter:
+        return nonlinearity(f"sine: {NOT_IN_PAPER}")(call)
     return Step(Activation(torch.tensor(0.5, dtype=torch.float64).expand(call.shape), parameter=ANGLES))
 
 
@@ -191,44 +198,35 @@ def _multiplied(call: Call, ref: Ref, factor: float) -> Step:
     return Step(out, ((ref, lambda g: g.scaled(factor**2)),))
 
 
-def nonlinearity(name: str, *parameters: str, note: str = "") -> Callable[[Call], Step]:
-    """Make a rule for φ, entry by entry; `parameters` name the operation's arguments that φ takes."""
+def nonlinearity(note: str = "", linear: tuple[float, float] | None = None) -> Callable[[Call], Step]:
+    """Make a rule for an operation entry by entry; in `paper`, with `linear`, E[y²] at E[x²] = 0 and its growth."""
 
     def rule(call: Call) -> Step:
-        values = {parameter: call.number(parameter) for parameter in parameters}
-        for parameter, value in values.items():
-            if value is None:
-                raise UnsupportedError(f"its argument {parameter} is no number")
-        phi = Nonlinearity(name, tuple(value for value in values.values() if value is not None))
-        if name == "gelu" and call.arguments.get("approximate") == "tanh":
-            phi = Nonlinearity("gelu_tanh")
-        if name == "elu" and (call.number("scale") != 1 or call.number("input_scale") != 1):
-            raise UnsupportedError("an ELU with scales")
-        return pointwise(call, phi, call.ref(next(iter(call.arguments))), note)
+        name, *others = call.arguments
+        ref, operation = call.ref(name), call.operation
+        if len(operation.refs) > 1:
+            raise UnsupportedError(f"its argument {others[0]} is no number")
+        if linear and not call.kernel:
+            x, (shift, factor) = call.at(ref), linear
+            out = replace(x, sq=compactly(lambda sq: shift + factor * sq, x.sq))
+            return Step(out, ((ref, lambda g: g.scaled(factor)),), note=note)
+        text = f"{operation.target}{[call.arguments[other] for other in others]}"
+        return pointwise(call, Nonlinearity(text, lambda x: operation.run({name: x})), ref, note)
 
     return rule
 
 
-def prelu(call: Call) -> Step:
-    """A leaky ReLU whose slope is a parameter."""
-    slope = math.sqrt(float(call.activation("weight").sq.mean()))
-    return pointwise(call, Nonlinearity("leaky_relu", (slope,)), call.ref("self"), "")
+def rectified(call: Call) -> Step:
+    """A ReLU or leaky ReLU, also one whose slope is a parameter."""
+    weight = call.optional("weight")
+    slope = math.sqrt(float(weight.sq.mean())) if weight else call.number("negative_slope") or 0.0
+    return pointwise(call, leaky_relu(slope), call.ref("self"))
 
 
-LINEAR = {"tanh": (0.0, 1.0), "sigmoid": (1 / 4, 1 / 16)}  # E[y²] at E[x²] = 0 and its growth, without curvature
-
-
-def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
-    """y = φ(x) of a Gaussian x with its mean part and correlations; in `paper`, tanh and sigmoid are linear."""
+def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str = "") -> Step:
+    """y = φ(x) of a Gaussian x with its mean part and correlations."""
     x = call.at(ref)
-    if not call.kernel and phi.name in LINEAR:
-        shift, factor = LINEAR[phi.name]
-        return Step(
-            replace(x, sq=compactly(lambda sq: shift + factor * sq, x.sq)),
-            ((ref, lambda g: g.scaled(factor)),),
-            note=note,
-        )
-    if phi.name == "relu" and x.before is not None and x.before.nonlinearity == "relu":
+    if phi.slope == 0 and x.before is not None and x.before.phi == phi:
         on = respond(phi, 1.0, x.before.mean).slope_sq
 
         def let_pass(g: Gradient) -> Gradient:  # a second ReLU: the first has let the same entries pass
@@ -236,10 +234,10 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
 
         return Step(x, ((ref, let_pass),), note=note)
     q = x.second_moment
-    size = 1.0 if phi.homogeneous else q
+    size = 1.0 if phi.slope is not None else q
     at_mean = respond(phi, size, x.mean)
     sites, examples = (correlate(phi, size, x.mean, c) for c in (x.site_correlation, x.example_correlation))
-    if phi.homogeneous:
+    if phi.slope is not None:
         sq: Tensor = compactly(lambda v: v * at_mean.sq, x.sq)
         slope_sq = torch.tensor(at_mean.slope_sq, dtype=torch.float64).expand(x.sq.shape)
     else:
@@ -258,7 +256,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str) -> Step:
         site_correlation=sites[0],
         profile=flattened(x.profile, correlate(phi, size, x.mean, 0.0)[0], sites[0]),
         example_correlation=examples[0],
-        before=Before(phi.name, phi.parameters, x.mean, x.near) if phi.homogeneous else None,
+        before=Before(phi, x.mean, x.near) if phi.slope is not None else None,
     )
     return Step(out, ((ref, back),), note=note, kurtosis=at_mean.slope_kurtosis)
 

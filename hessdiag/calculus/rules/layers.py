@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, Unknown, UnsupportedError
+from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, Unknown, UnsupportedError, transposed
 from hessdiag.calculus.moments import Activation, Gradient, average, compactly, distinct, flattened, over_size
 
 
@@ -99,55 +100,54 @@ def convolution(call: Call) -> Step:
     x, w = call.activation("input"), call.activation("weight")
     if not w.parameter:
         raise UnsupportedError("its kernel is computed from activations")
+    if call.arguments.get("transposed"):
+        raise UnsupportedError("a transposed convolution")
     if x.sq.dim() == w.sq.dim() - 1:
         raise UnsupportedError("an input without a batch dimension")
-    sq, back, kept = (_with_borders if call.kernel else _of_paper)(call, x, w, call.shape)
+    sq, back, kept = (_with_borders if call.kernel else _of_paper)(call, x, w)
     x = replace(x, site_correlation=min(x.site_correlation * kept, 1.0))
     return _weighted(sq, math.prod(call.shape[2:]), x, call.ref("input"), back, w=w, bias=call.optional("bias"))
 
 
-def _with_borders(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back, float]:
+def _with_borders(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Back, float]:
     """E[y²], the way back, and what is left of a correlation between positions, with taps counted at borders.
 
     Two outputs are as alike as the inputs that they read with the same taps, and back alike: of two inputs a stride
     apart none may be.
     """
     groups, w_sq = _groups(call), average(w.sq)
-    n_out, _, *kernel = w.sq.shape
-    _, C, *space = x.sq.shape
-    sizes = _sizes(call, kernel)
-    along = [
-        _taps(shape[2 + d], space[d], kernel[d], **{name: size[d] for name, size in sizes.items()})
-        for d in range(len(kernel))
-    ]
-    counts = [count for count, _ in along]
-    every = math.prod(float(inside.sum()) for _, inside in along)  # uses of taps, and pairs of uses of the same one
-    alike = math.prod(float(inside.square().sum()) for _, inside in along) / every - 1 if every else 0.0
-    kept, kept_back = (alike / max(math.prod(positions) - 1, 1) for positions in (shape[2:], space))
+    kernel, space, positions = w.sq.shape[2:], x.sq.shape[2:], call.shape[2:]
+    function = getattr(F, f"conv{len(kernel)}d")
+    how = {name: call.arguments[name] for name in ("stride", "padding", "dilation")}
 
-    def spread(sq: Tensor, along: Sequence[Tensor], channels: int) -> Tensor:
-        reached = w_sq * _along(_over_channels(sq, groups), along)
-        return reached.repeat_interleave(channels // groups, dim=1) if groups > 1 else reached
+    def convolved(sq: Tensor) -> Tensor:  # (1, groups, *space) to (1, groups, *positions)
+        found: Tensor = function(sq, torch.ones(groups, 1, *kernel).double(), groups=groups, **how)
+        return found
+
+    image, outputs, taps = (torch.ones(1, 1, *size).double() for size in (space, positions, kernel))
+    used = transposed(lambda taps: function(image, taps, **how), taps, outputs)  # how often each tap is
+    every = float(used.sum())
+    alike = float(used.square().sum()) / every - 1 if every else 0.0  # pairs of uses of the same one
+    kept, kept_back = (alike / max(math.prod(size) - 1, 1) for size in (positions, space))
 
     def back(g: Gradient) -> Gradient:
-        sq = spread(g.sq, [count.T for count in counts], C).expand(x.sq.shape)
-        return g.through_weights(sq, kept_back)
+        sq = w_sq * transposed(convolved, torch.ones(1, groups, *space), _over_channels(g.sq, groups))
+        return g.through_weights(_to_channels(sq, x.sq.shape), kept_back)
 
-    return spread(x.sq, counts, n_out).expand(shape), back, kept
+    return _to_channels(w_sq * convolved(_over_channels(x.sq, groups)), call.shape), back, kept
 
 
-def _of_paper(call: Call, x: Activation, w: Activation, shape: tuple[int, ...]) -> tuple[Tensor, Back, float]:
-    _sizes(call, w.sq.shape[2:])  # refuses what no moment model covers
+def _of_paper(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Back, float]:
     w_sq = average(w.sq)
     n_out, n_in, *kernel = w.sq.shape
     size = math.prod(kernel)
     outputs = n_out // _groups(call)
-    ratio = math.prod(shape[2:]) / math.prod(x.sq.shape[2:])
+    ratio = math.prod(call.shape[2:]) / math.prod(x.sq.shape[2:])
 
     def back(g: Gradient) -> Gradient:
         return g.through_weights((ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
 
-    return (n_in * size * w_sq * average(x.sq)).expand(shape), back, 1.0
+    return (n_in * size * w_sq * average(x.sq)).expand(call.shape), back, 1.0
 
 
 def _groups(call: Call) -> int:
@@ -158,36 +158,10 @@ def _over_channels(sq: Tensor, groups: int) -> Tensor:
     return _summed(sq[:1], 1) if groups == 1 else sq[:1].reshape(1, groups, -1, *sq.shape[2:]).sum(2)
 
 
-def _taps(outputs: int, inputs: int, kernel: int, *, stride: int, padding: int, dilation: int) -> tuple[Tensor, Tensor]:
-    """How many taps connect each output with each input, (outputs, inputs), and how often each is used, (kernel,)."""
-    reads = torch.arange(outputs)[:, None] * stride - padding + torch.arange(kernel) * dilation  # (outputs, kernel)
-    inside = (reads >= 0) & (reads < inputs)
-    counts = torch.zeros(outputs, inputs, dtype=torch.float64)
-    return counts.scatter_add_(1, reads.clamp(0, inputs - 1), inside.double()), inside.double().sum(0)
-
-
-def _along(values: Tensor, counts: Sequence[Tensor]) -> Tensor:
-    for d, count in enumerate(counts):
-        values = (values.movedim(2 + d, -1) @ count.T).movedim(-1, 2 + d)
-    return values
-
-
-def _sizes(call: Call, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    if call.arguments.get("transposed"):
-        raise UnsupportedError("a transposed convolution")
-
-    def each(name: str) -> tuple[int, ...]:
-        value = call.arguments[name]
-        value = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-        return tuple(value * len(kernel) if len(value) == 1 else value)
-
-    dilation = each("dilation")
-    padding = call.arguments["padding"]
-    if padding == "same":
-        left = tuple(d * (k - 1) // 2 for d, k in zip(dilation, kernel, strict=True))
-    else:
-        left = (0,) * len(kernel) if padding == "valid" else each("padding")
-    return {"stride": each("stride"), "padding": left, "dilation": dilation}
+def _to_channels(sq: Tensor, shape: Sequence[int]) -> Tensor:
+    _, groups, *space = sq.shape
+    channels = sq.unsqueeze(2).expand(1, groups, shape[1] // groups, *space)  # of a group
+    return channels.flatten(1, 2).expand(shape)
 
 
 def embedding(call: Call) -> Step:
@@ -247,37 +221,33 @@ def batch_norm(call: Call) -> Step:
 
 def layer_norm(call: Call) -> Step:
     """x over its own standard deviation, times w, plus b: E[y²] = E[w²] + E[b²], E[Δx²] = E[w²] E[Δy²] / Var x."""
-    shape = tuple(call.arguments["normalized_shape"])
-    centred = "rms" not in call.operation.target
-    return _normalised(call, len(shape), math.prod(shape), centred=centred)
+    shape, centred = call.arguments["normalized_shape"], "rms" not in call.operation.target
+    return normalised(call, call.ref("input"), len(shape), math.prod(shape), centred=centred)
 
 
 def group_norm(call: Call) -> Step:
     """As `layer_norm`, over groups of channels and all positions."""
-    x = call.activation("input")
-    return _normalised(call, x.sq.dim() - 1, x.elements // int(call.arguments["num_groups"]), centred=True)
+    x = call.activation("input").sq
+    return normalised(call, call.ref("input"), x.dim() - 1, x[0].numel() // call.arguments["num_groups"], centred=True)
 
 
-def _normalised(call: Call, dims: int, entries: int, *, centred: bool) -> Step:
-    x = call.activation("input")
-    w, b = call.optional("weight"), call.optional("bias")
+def normalised(call: Call, ref: Ref, dims: int, entries: int, *, centred: bool, eps: float | None = None) -> Step:
+    """x over the root mean square of as many `entries` of its last dimensions, or over their standard deviation."""
+    x, w, b = call.at(ref), call.optional("weight"), call.optional("bias")
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
-    over = tuple(range(x.sq.dim() - dims, x.sq.dim()))
-    size = distinct(x.sq).mean(over, keepdim=True)
+    size = distinct(x.sq).mean(tuple(range(-dims, 0)), keepdim=True)
     left = 1 - x.mean if centred else 1.0
-    variance = size * left + float(call.arguments.get("eps") or 0.0)
+    variance = size * left + float(eps or call.arguments.get("eps") or 0.0)
     used = (2 if centred else 1) / entries if call.kernel else 0.0  # directions that a normalisation takes out
-
     joint = {name: getattr(x, name) for name in ("site_correlation", "example_correlation")}
     if centred and x.mean < 1:
         joint = {name: max((value - x.mean) / (1 - x.mean), 0.0) for name, value in joint.items()}
     sq = compactly(lambda sq, variance: sq * left / variance * w_sq, x.sq, variance.expand(x.sq.shape))
     out = replace(x, sq=sq, mean=0.0 if centred else x.mean, before=None, **joint)
     out = replace(out, **over_size(replace(x, **joint), variance))
-    note = f"normalisation: {NOT_IN_PAPER}"
 
     def back(g: Gradient) -> Gradient:
         out = replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
         return replace(out, **over_size(g, variance))
 
-    return Step(add_bias(out, b), ((call.ref("input"), back),), note=note, blind="size")
+    return Step(add_bias(out, b), ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}", blind="size")

@@ -20,7 +20,6 @@ from hessdiag.calculus.graph import (
     Step,
     Unknown,
     UnsupportedError,
-    listed,
     transposed,
     viewed,
 )
@@ -28,10 +27,10 @@ from hessdiag.calculus.moments import (
     Activation,
     Before,
     Gradient,
-    Nonlinearity,
     average,
     compactly,
     distinct,
+    leaky_relu,
     respond_of_largest,
     weighted,
 )
@@ -118,12 +117,11 @@ def picked(call: Call) -> Step:
     if each and known[1] is None:
         known[1] = (torch.arange(count) * 2 + 1) * x.sq.shape[1] // (2 * count)
         note = "a position picked by the inputs: taken as evenly spread over positions"
-    if any(index is None for index in known):
-        if x.parameter:
-            return Step(replace(x, sq=average(x.sq).expand(call.shape)))
-        raise UnsupportedError("entries picked by what depends on the inputs")
+    unknown = any(index is None for index in known)
     if x.parameter:
-        return Step(replace(x, sq=x.sq[tuple(known)]))
+        return Step(replace(x, sq=average(x.sq).expand(call.shape) if unknown else x.sq[tuple(known)]))
+    if unknown:
+        raise UnsupportedError("entries picked by what depends on the inputs")
     if float(transposed(lambda v: v[tuple(known)], x.sq, torch.ones(call.shape).double()).max()) > 1:
         raise UnsupportedError("entries picked several times")
     return replace(_moved(call, call.ref("self"), lambda v: v[tuple(known)], x), note=note)
@@ -152,10 +150,7 @@ def concatenate(call: Call) -> Step:
     parts = [call.at(ref) for ref in refs]
     dim = int(call.arguments.get("dim") or 0)
     join = torch.stack if call.operation.target == "aten.stack" else torch.cat
-    rank = parts[0].sq.dim()
-    kept = [d for d in range(rank) if d == dim % rank or any(part.sq.stride(d) for part in parts)]
-    thin = [part.sq[tuple(slice(None) if d in kept else slice(1) for d in range(rank))] for part in parts]
-    sq = join(thin, dim).expand(call.shape)
+    sq = join([part.sq for part in parts], dim)
     sizes = [float(part.sq.sum()) for part in parts]
     parts = [replace(part, alike=part.alike or 1 / part.sq.shape[-1]) for part in parts]
     names = ("mean", "site_correlation", "example_correlation", "alike", "read")
@@ -189,16 +184,15 @@ def average_pool(call: Call) -> Step:
     name = next(iter(call.arguments))
     x = call.activation(name)
     shape = call.shape
-    size = call.arguments.get("kernel_size")
-    count: float = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if size is None else _entries(size, len(shape) - 2)
+    adaptive = "kernel_size" not in call.arguments
+    count = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if adaptive else _entries_of_window(call)
     return averaged(call, call.ref(name), lambda v: call.applied(name, v), count)
 
 
 def mean(call: Call) -> Step:
     """The mean over dimensions, as of global pooling."""
     x = call.activation("self")
-    dims = call.arguments.get("dim")
-    dims = tuple(range(x.sq.dim())) if dims is None else dims if isinstance(dims, tuple) else (dims,)
+    dims = call.arguments.get("dim") or range(x.sq.dim())
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
@@ -240,12 +234,19 @@ def max_pool(call: Call) -> Step:
         ratio = math.prod(shape) / x.sq.numel()
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
-    before = x.before or Before("identity", (), x.mean, x.near)
-    phi = Nonlinearity(before.nonlinearity, before.parameters)
-    count = _entries(call.arguments["kernel_size"], len(shape) - 2)
+    before = x.before or Before(leaky_relu(1.0), x.mean, x.near)
+    count = _entries_of_window(call)
     correlation = max(before.site_correlation, before.mean)
-    growth, together, steeper, lean = respond_of_largest(phi, before.mean, correlation, count)
-    pooled = _average_over_windows(call, len(shape) - 2)
+    growth, together, steeper, lean = respond_of_largest(before.phi, before.mean, correlation, count)
+    window, average_pool = call.arguments, getattr(F, f"avg_pool{len(shape) - 2}d")
+    if any(dilation != 1 for dilation in window["dilation"]):
+        raise UnsupportedError("dilated max pooling")
+
+    def pooled(sq: Tensor) -> Tensor:  # each entry of a window is as often the largest
+        found: Tensor = average_pool(
+            sq, window["kernel_size"], window["stride"], window["padding"], window["ceil_mode"], False
+        )
+        return found
 
     chosen = max(positions - 1, 0) / max(x.positions - 1, 1)  # how often a position is that another one is
 
@@ -266,23 +267,6 @@ def max_pool(call: Call) -> Step:
     return Step(out, ((ref, back),), note=note)
 
 
-def _entries(size: int | tuple[int, ...], dimensions: int) -> int:
-    size = tuple(size) if isinstance(size, (tuple, list)) else (size,)
-    return math.prod(size * dimensions if len(size) == 1 else size)
-
-
-def _average_over_windows(call: Call, dimensions: int) -> Callable[[Tensor], Tensor]:
-    """The mean over the windows of a max pooling: each entry is as often the largest."""
-    window = call.arguments
-    if window.get("dilation") not in (None, 1, (1,), (1, 1), (1, 1, 1)):
-        raise UnsupportedError("dilated max pooling")
-    pool = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-    kernel = listed(window["kernel_size"])
-    stride = listed(window.get("stride") or window["kernel_size"])
-    padding = listed(window.get("padding") or 0)
-
-    def averages(values: Tensor) -> Tensor:
-        found: Tensor = pool(values, kernel, stride, padding, bool(window.get("ceil_mode")), False)
-        return found
-
-    return averages
+def _entries_of_window(call: Call) -> int:
+    size, dimensions = call.arguments["kernel_size"], len(call.shape) - 2
+    return math.prod(size if len(size) == dimensions else size * dimensions)
