@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hessdiag.derivatives.backward import FunctionalModel, leaves_of, reverse_gradient
+import torch
+from torch import nn
+
+from hessdiag.derivatives.backward import FunctionalModel, reverse_gradient
 from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis.learning_rates import AdamDirection
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import advance, announce
@@ -27,18 +29,19 @@ def with_fit(problem: Problem, signals: Signals, seed: int) -> Signals:
 def _least(problem: Problem, rate: float, seed: int) -> Iterator[float]:
     """The least loss so far before each step; what the model draws is the same in all."""
     part = problem.batch if problem.batch.as_one else problem.batch.narrow(0, MAX_EXAMPLES)
-    network, adam, least = FunctionalModel(problem.model), AdamDirection(), math.inf
-    at = {name: p.detach() for name, p in problem.model.named_parameters() if p.requires_grad and p.is_floating_point()}
+    own = {name: p for name, p in problem.model.named_parameters() if p.requires_grad and p.is_floating_point()}
+    at = {name: nn.Parameter(p.detach().clone()) for name, p in own.items()}
+    network, optimizer, least = FunctionalModel(problem.model), torch.optim.Adam(at.values(), lr=rate), math.inf
     for _ in range(STEPS):
-        leaves = leaves_of(at)
         seed_again(seed)
-        y = network(leaves, part)
+        y = network(at, part)
         loss = problem.loss.of_batch(part.targets, y)
         value = float(loss.of_all(y.detach(), part.targets).detach())
         if not math.isfinite(value):
             return
         yield (least := min(least, value))
-        own = loss.gradient(y.detach(), part.targets).detach().to(y) / part.size
-        gradients = {name: g.to_dense() for name, g in reverse_gradient(y, leaves, own).items()}
-        at = {name: at[name] - rate * u for name, u in adam(gradients).items()}
+        slope = loss.gradient(y.detach(), part.targets).detach().to(y) / part.size
+        for name, gradient in reverse_gradient(y, at, slope).items():
+            at[name].grad = gradient.to_dense()
+        optimizer.step()
         advance("steps on this batch")
