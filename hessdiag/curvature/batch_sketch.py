@@ -87,9 +87,7 @@ def sketch_per_batch(
     reason = (
         f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
     )
-    return Curvature.of(
-        problem.blocks, value, stderr, products=[sum(spent)] * len(problem.blocks), rtol=rtol, reason=reason
-    )
+    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal, cast
 from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
-from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of
+from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of, unmeasured
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
@@ -113,7 +113,7 @@ class Plan(Record):
 def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     """Measure the norms of all blocks by the algorithm that the settings ask for, if any."""
     if settings.quick:
-        return Curvature.unmeasured(problem.blocks)
+        return unmeasured(len(problem.blocks))
     if not (problem.coupled or problem.loss.couples):
         return _measure(problem, settings, memory)
     B, N = problem.batch.size, problem.shape.outputs

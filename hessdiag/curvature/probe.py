@@ -72,7 +72,7 @@ def probe(
         errors[rows, j] = np.where(stderr > 0, np.maximum(stderr, rounding * value), 0)
         spent.append(sum(each))
         advance("probed blocks")
-    return Curvature.of(blocks, *symmetrize(values, errors), products=spent, rtol=rtol, reason=products.reason)
+    return Curvature.sampled(*symmetrize(values, errors), spent, rtol=rtol, reason=products.reason)
 
 
 def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:

@@ -91,9 +91,7 @@ def sketch_per_example(
     value, stderr, spent = two_stages(measure, first, least=LEAST, most=max_products, own=(own, own), rtol=rtol)
     random = f"{spent[-1] - 2 * vectors} random directions of each example"
     reason = f"a basis of {vectors} and {random}" if vectors else random
-    return Curvature.of(
-        problem.blocks, value, stderr, products=[sum(spent)] * len(problem.blocks), rtol=rtol, reason=reason
-    )
+    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
 
 
 def _measure(

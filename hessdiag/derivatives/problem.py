@@ -63,8 +63,3 @@ class Problem:
         names = [block.name for block in self.blocks]
         kept = matching(patterns, names)
         return self.without({name: "not asked for" for name in names if name not in kept})
-
-    @property
-    def weights(self) -> list[Block]:
-        """The weight blocks: those of the heatmap."""
-        return [block for block in self.blocks if block.kind == "weight"]

@@ -330,13 +330,13 @@ def block_reports(
 ) -> tuple[BlockReport, ...]:
     """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
     rows = []
-    for block in problem.blocks:
+    for i, block in enumerate(problem.blocks):
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
         scales = _scales(block, problem.shape, moments, weight_sq)
         scales |= {key: scales[key] / size for key in FACTORS[1:]}
-        measured = curvature.diagonal[block.name]
-        none = block.name in moments.without and matrix == "ggn" and not math.isnan(measured.frobenius_sq)
-        sigma = 0.0 if none else measured.frobenius_sq / block.numel
+        norm = float(curvature.frobenius_sq[i, i])
+        none = block.name in moments.without and matrix == "ggn" and not math.isnan(norm)
+        sigma = 0.0 if none else norm / block.numel
         rows.append(
             BlockReport(
                 **block.described,
@@ -344,12 +344,12 @@ def block_reports(
                 nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
                 weight_sq=weight_sq,
                 avg_sq_singular_value=sigma,
-                stderr=measured.stderr / block.numel,
+                stderr=float(curvature.stderr[i, i]) / block.numel,
                 ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
                 relative_ratio=math.nan,
-                products=measured.products,
-                ended=measured.ended,
-                trace=0.0 if none else measured.trace,
+                products=int(curvature.products[i]),
+                ended=curvature.ended(i),
+                trace=0.0 if none else float(curvature.traces[i]),
             )
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
