@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import grad, jvp, vjp, vmap
 from torch.utils._pytree import tree_map
 
 from hessdiag.data.batch import Batch
@@ -37,7 +37,6 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.network.torch_state import jvp
 
 Matrix = Literal["hessian", "ggn"]
 Product = Callable[[FunctionalModel, Loss, Values, Mapping[str, Tensor], Batch], Values]
