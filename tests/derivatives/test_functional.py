@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import grad
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.backward import FunctionalModel, output_tangent
+from hessdiag.derivatives.backward import FunctionalModel, functional_jacobians
 from hessdiag.network.blocks import find_blocks
 from tests.networks import Multiplier, build
 
@@ -25,10 +25,11 @@ def test_shared_parameters_are_replaced_everywhere_and_the_model_is_untouched(ne
         assert torch.equal(parameter, before[key])
 
 
-def test_constants_carry_no_graph_and_an_output_tangent_is_the_derivative_in_the_scalar() -> None:
+def test_constants_carry_no_graph_and_a_jacobian_is_the_derivative_in_the_scalar() -> None:
     model, x = build("mlp")
     assert not FunctionalModel(model)({}, Batch.of(x, None)).requires_grad
     model = nn.Sequential(nn.Linear(4, 3), Multiplier(0.5)).double()
     x = torch.randn(5, 4, dtype=torch.float64)
     (scalar,) = [block for block in find_blocks(model)[0] if block.kind == "scalar"]
-    torch.testing.assert_close(output_tangent(model, scalar, Batch.of(x, None)), model[0](x).detach())
+    found = functional_jacobians(model, [scalar], Batch.of(x, None), torch.ones(1, *model(x).shape))[scalar.name]
+    torch.testing.assert_close(found.view(-1), model[0](x).detach().sum(dim=1))
