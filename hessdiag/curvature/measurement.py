@@ -14,12 +14,10 @@ from hessdiag.curvature.probe import probe
 from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.backward import trace_blocks
-from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import statistics_of
-from hessdiag.network.trace import NetworkShape
 from hessdiag.results.records import Record
 
 MATRICES = ("ggn", "hessian")
@@ -118,8 +116,8 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
         return _measure(problem, settings, memory)
     B, N = problem.batch.size, problem.shape.outputs
     if settings.per == "batch":
-        return _measure(as_one_example(problem), replace(settings, per="example"), memory)
-    shape = called_whole(problem)
+        return _measure(problem.as_one_example(), replace(settings, per="example"), memory)
+    shape = problem.shape_of_whole
     settings, count = within_batch(settings, examples=B, outputs=N)
 
     def within(examples: Sequence[int]) -> list[Curvature]:
@@ -134,20 +132,6 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
         like = [_measure(replace(problem, batch=problem.batch.narrow(i, i + 1)), settings, memory) for i in chosen]
         known = _measure(alone, settings, memory)
     return mean_of_some(within(chosen), of=B, like=like, known=known, shares=shares, rounding=rounding_of(problem))
-
-
-def called_whole(problem: Problem) -> NetworkShape:
-    """Sizes where, whatever is asked, all examples are called."""
-    return replace(problem.shape, element_size=problem.shape.element_size * problem.batch.size)
-
-
-def as_one_example(problem: Problem) -> Problem:
-    """The mean loss of a batch as that of one example, whose outputs are all of the batch's."""
-    if problem.batch.as_one:
-        return problem
-    shape = replace(called_whole(problem), outputs=problem.batch.size * problem.shape.outputs, returned=0)
-    together = replace(problem.batch, as_one=True, size=1)
-    return replace(problem, batch=together, loss=MeanLoss(problem.loss), shape=shape)
 
 
 def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Settings, int]:

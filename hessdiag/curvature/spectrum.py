@@ -1,8 +1,4 @@
-"""The curvature matrix of the batch-mean loss as a linear operator, and eigenvalues, traces and norms of its blocks.
-
-The mean over the batch is summed up in chunks of examples; where these meet, as in batch normalisation, all are one.
-Each chunk is gone through once for all vectors that fit the memory, vmapped over them: a product alone is mostly
-overhead, and twenty together cost about two. They may be of different blocks.
+"""Eigenvalues, traces and norms of the curvature matrix of the batch-mean loss, and of its diagonal blocks.
 
 * All eigenvalues, exactly: of a Gauss-Newton matrix with few outputs by Gram matrices in output space, where
   A^T J_l J_l^T A, with S = A σ A^T the Hessian of the loss in the outputs, has the non-zero eigenvalues of block l; of
@@ -19,8 +15,7 @@ overhead, and twenty together cost about two. They may be of different blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, pairwise, zip_longest
 from typing import Any
@@ -28,27 +23,22 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
-from torch.func import vmap
 
-from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS, as_one_example
+from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS
 from hessdiag.curvature.norms import degrees_of_freedom, widening
+from hessdiag.curvature.operator import CurvatureOperator
 from hessdiag.curvature.pairs import pair_statistics
-from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget, is_out_of_memory
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.backward import FunctionalModel, Values, functional_jacobians
-from hessdiag.derivatives.losses import CallableLoss, Loss, MeanLoss
+from hessdiag.derivatives.backward import functional_jacobians
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Matrix, Products
+from hessdiag.derivatives.products import Matrix
 from hessdiag.network.blocks import block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 from hessdiag.results.sharpness import BlockSharpness
 
-CHECKED = 4  # examples on which the ways to a product are compared
-MIN_BYTES = 2**16  # of a chunk, which are never too many
 DENSE = 1024  # entries in all of which the matrix is formed
 PROBES, GRADIENTS = 32, 64  # random signs of a trace: weights of a block, or outputs, whose gradients are all blocks'
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
@@ -58,111 +48,6 @@ ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
 Estimate = tuple[float, float]  # and its standard error
 Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and numel
-Column = tuple[int, Tensor]  # number of an entry, and a vector from it on
-
-
-class CurvatureOperator(LinearOperator):  # type: ignore[misc]
-    """H of the batch-mean loss over a problem's blocks, one after the other, each as `flatten` orders it.
-
-    Products are taken `around` a context, in chunks of `memory` bytes. `names` are those of the blocks; `reason` says
-    which way to a product is taken, and why not a faster one; where none is right, a `HessdiagError` is raised.
-    """
-
-    def __init__(
-        self, problem: Problem, matrix: Matrix, *, memory: int, seed: int = 0,
-        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:  # fmt: skip
-        self.problem, self.matrix, self.memory, self.around = problem, matrix, memory, around
-        self.network = FunctionalModel(problem.model)
-        few = problem if problem.batch.as_one else replace(problem, batch=problem.batch.narrow(0, CHECKED))
-        products = Products(as_one_example(few), matrix, seed=seed)
-        self.mode, self.reason = products.mode, products.reason
-        self.names = tuple(block.name for block in problem.blocks)
-        self.at: Values = {b.name: block_parameter(problem.model, b).detach() for b in problem.blocks}
-        self.like = next(iter(self.at.values()))
-        *self.starts, size = accumulate((block.numel for block in problem.blocks), initial=0)
-        super().__init__(np.dtype(str(self.like.dtype).removeprefix("torch.")), (size, size))
-
-    def torch_matmat(self, V: Tensor) -> Tensor:
-        """H V of vectors V (P, K), on the model's device: (P, K)."""
-        rows = self.products([(0, v) for v in V.detach().to(self.like).T])
-        return torch.stack(rows, dim=1) if rows else torch.empty_like(V)
-
-    def products(self, columns: Sequence[Column]) -> list[Tensor]:
-        """Diagonal blocks of H times vectors: of each the same entries, at the cost of these."""
-        with self.around():
-            try:
-                return [w for some in self._fitting(columns) for w in self._products(some)]
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or self.memory < MIN_BYTES:
-                    raise
-            torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
-            self.memory //= 4
-            return self.products(columns)
-
-    def _fitting(self, columns: Sequence[Column]) -> Iterator[list[Column]]:
-        """As many together as fit the memory of one chunk, at least 1."""
-        some: list[Column] = []
-        examples = min(self.problem.batch.size, self._examples_at_once) * self.problem.shape.bytes_per_example(1)
-        low, high = self.shape[0], 0
-        for start, v in columns:
-            low, high = min(low, start), max(high, start + len(v))
-            numbers = 3 * (high - low) * v.element_size()  # tangent, gradient, product
-            if some and (len(some) + 1) * (examples + numbers) > self.memory:
-                yield some
-                some, low, high = [], start, start + len(v)
-            some.append((start, v))
-        if some:
-            yield some
-
-    def _products(self, columns: Sequence[Column]) -> list[Tensor]:
-        low, high = min(start for start, _ in columns), max(start + len(v) for start, v in columns)
-        places = [slice(start - low, start - low + len(v)) for start, v in columns]
-        rows = self.like.new_zeros(len(columns), high - low)
-        for row, place, (_, v) in zip(rows, places, columns, strict=True):
-            row[place] = v
-        at = {name: self.at[name] for name, start in zip(self.names, self.starts, strict=True) if low <= start < high}
-        entries = torch.split(rows, [value.numel() for value in at.values()], dim=1)
-        tangents = {name: v.view(-1, *value.shape) for (name, value), v in zip(at.items(), entries, strict=True)}
-        total = torch.zeros_like(rows)
-        for piece, loss, share in self.pieces():
-
-            def one(r: Values, piece: Batch = piece, loss: Loss = loss) -> Tensor:
-                found = PRODUCTS[self.matrix][self.mode](self.network, loss, at, r, piece)
-                # Detached: a model may read a parameter from elsewhere, which has a gradient still.
-                return torch.cat([found[name].detach().flatten() for name in at])
-
-            if self.mode == AD_MODES[0]:
-                total += share * vmap(one, randomness="same")(tangents).detach()
-            else:
-                each = [one({name: r[k] for name, r in tangents.items()}) for k in range(len(rows))]
-                total += share * torch.stack(each)
-        return [row[place] for row, place in zip(total, places, strict=True)]
-
-    def pieces(self) -> Iterator[tuple[Batch, Loss, float]]:
-        """Examples that fit the memory, and their loss, which counts so much in the batch's mean."""
-        batch, loss = self.problem.batch, self.problem.loss
-        for chunk in batch.chunks(self._examples_at_once):
-            if isinstance(loss, CallableLoss):  # which calls its function for each example on its own
-                yield replace(chunk, as_one=True, size=1), MeanLoss(loss), chunk.size / batch.size
-            else:
-                yield chunk, loss, 1 / batch.size
-
-    @property
-    def _examples_at_once(self) -> int:
-        return self.problem.shape.chunk(1, memory=self.memory)
-
-    def _matmat(self, X: Any) -> Any:
-        given = torch.from_numpy(np.array(X, dtype=self.dtype))
-        return self.torch_matmat(given.to(self.like.device)).cpu().numpy()
-
-    def _matvec(self, x: Any) -> Any:
-        return self._matmat(np.reshape(x, (-1, 1)))
-
-    def _adjoint(self) -> CurvatureOperator:
-        return self
-
-    _transpose = _adjoint
 
 
 def spectra(

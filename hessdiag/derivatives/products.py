@@ -152,19 +152,6 @@ class Products:
         ]
         return torch.stack(found)
 
-    def batch_column(self, column: Block, rows: Sequence[Block], probes: Tensor, batch: Batch) -> list[Tensor]:
-        """Products H_ij r with the batch-mean loss: (M, P_i) for each row block i, of `probes` (M, *shape of j)."""
-        at = self._values((*rows, column))
-
-        def one(r: Tensor) -> tuple[Tensor, ...]:
-            products = self._product(at, {column.name: r}, batch)
-            # Detached: a model may read a parameter from elsewhere, which is no block then, but has a gradient still.
-            return tuple(products[row.name].detach().flatten() / batch.size for row in rows)
-
-        if self.mode == AD_MODES[1]:
-            return [torch.stack(row) for row in zip(*map(one, probes), strict=True)]
-        return list(vmap(one, randomness="same")(probes))
-
     def _product(self, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
         return PRODUCTS[self.matrix][self.mode](self.network, self.loss, at, r, batch)
 

@@ -12,8 +12,9 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_number
-from hessdiag.curvature.measurement import Settings, as_one_example
-from hessdiag.curvature.spectrum import CurvatureOperator, spectra
+from hessdiag.curvature.measurement import Settings
+from hessdiag.curvature.operator import CurvatureOperator
+from hessdiag.curvature.spectrum import spectra
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import batches_of
@@ -139,5 +140,5 @@ def opened(
         with fixed_statistics() if problem.coupled else nullcontext():
             problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings)
         problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, y))
-        whole = as_one_example(problem) if problem.coupled or problem.loss.couples else problem
+        whole = problem.as_one_example() if problem.coupled or problem.loss.couples else problem
         yield whole, MemoryBudget.of(max_memory, device)
