@@ -89,15 +89,14 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
 
     def _products(self, columns: Sequence[Column], whole: bool) -> list[Tensor]:
         low, high = min(start for start, _ in columns), max(start + len(v) for start, v in columns)
-        low, high = (0, self.shape[0]) if whole else (low, high)
         places = [slice(start - low, start - low + len(v)) for start, v in columns]
         rows = self.like.new_zeros(len(columns), high - low)
         for row, place, (_, v) in zip(rows, places, columns, strict=True):
             row[place] = v
-        at = {name: self.at[name] for name, start in zip(self.names, self.starts, strict=True) if low <= start < high}
-        entries = torch.split(rows, [value.numel() for value in at.values()], dim=1)
-        tangents = {name: v.view(-1, *value.shape) for (name, value), v in zip(at.items(), entries, strict=True)}
-        total = torch.zeros_like(rows)
+        some = {name: self.at[name] for name, start in zip(self.names, self.starts, strict=True) if low <= start < high}
+        entries = torch.split(rows, [value.numel() for value in some.values()], dim=1)
+        tangents = {name: v.view(-1, *value.shape) for (name, value), v in zip(some.items(), entries, strict=True)}
+        at, total = (self.at, rows.new_zeros(len(rows), self.shape[0])) if whole else (some, torch.zeros_like(rows))
         for piece, loss, share in self.pieces():
 
             def one(r: Values, piece: Batch = piece, loss: Loss = loss) -> Tensor:
