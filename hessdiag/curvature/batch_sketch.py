@@ -195,7 +195,7 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
     off = _sums_by_row(others.unsqueeze(0)).view(g, k, L, L) * between
     squares = others.square().sum(dim=(1, 2)) * between + (alone * distinct).square().sum(dim=(1, 2, 3)) * within
     if k >= ENOUGH:
-        own_variance = pair_statistics(alone.transpose(0, 1), alone.transpose(0, 1), 0)["variance"] / (batch * g) ** 2
+        own_variance = pair_statistics(alone.transpose(0, 1), 0)["variance"] / (batch * g) ** 2
     else:  # all that is known is how their sum varies over examples
         own_variance = (own - own.mean(dim=0)).square() * g / (g - 1) if g > 1 else own.square()
     among = 4 * k * off.var(dim=1)  # (g, L, L): a direction stands on either side of a pair

@@ -18,7 +18,8 @@ from torch import Tensor
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, sum_over
-from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
+from hessdiag.derivatives.losses import unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.results.numbers import Array
 

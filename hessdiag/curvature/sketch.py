@@ -40,9 +40,8 @@ from hessdiag.derivatives.backward import (
     logits_call,
     outputs_and_tangent,
     trace_blocks,
-    unit_cotangents,
 )
-from hessdiag.derivatives.losses import CrossEntropy, sides_of
+from hessdiag.derivatives.losses import CrossEntropy, sides_of, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter

@@ -245,7 +245,7 @@ def remainders(
         wide = float(widening(degrees_of_freedom(count, 1.0)))
         for run in runs:
             X = (run.beyond(C[:, run.rows]) @ run.beyond(D[:, run.rows]).T).double()
-            pairs = pair_statistics(X[None, None], X[None, None], 0)
+            pairs = pair_statistics(X[None, None], 0)
             yield _mean(X.diagonal()), (float(pairs["value"]), wide * float(pairs["variance"]) ** 0.5)
         return
     for number, run in enumerate(runs):

@@ -44,13 +44,6 @@ def trace_blocks(problem: Problem, part: Batch) -> Trace:
     return problem.trace(part, owners_of(structured), in_common=looked_up_in_common(structured))
 
 
-def unit_cotangents(y: Tensor) -> Tensor:
-    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
-    count = math.prod(y.shape[1:])
-    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
-    return basis.expand(count, *y.shape)
-
-
 def block_vjps(
     model: nn.Module, part: Batch, blocks: Sequence[Block], traced: Trace, cotangents: Tensor | SampledSoftmax, *,
     at_once: int | None = None,

@@ -34,6 +34,13 @@ EXAMPLES_TRIED, NUMBERS_TRIED = 64, 2**22  # examples and outputs on which a fun
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
 
+def unit_cotangents(y: Tensor) -> Tensor:
+    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
+    count = math.prod(y.shape[1:])
+    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
+    return basis.expand(count, *y.shape)
+
+
 class Loss:
     """A loss of each example's outputs: (B, *out) in, one value an example out.
 
@@ -77,9 +84,7 @@ class Loss:
 
     def hessian_matrix(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """S as a matrix over an example's flattened outputs, shape (B, N, N)."""
-        count = math.prod(y.shape[1:])
-        basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
-        return self.hessian_products(y, targets, basis).flatten(2).permute(1, 2, 0)
+        return self.hessian_products(y, targets, unit_cotangents(y)).flatten(2).permute(1, 2, 0)
 
     def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         """A v of several v, (q, B, *out); only where `has_root`."""

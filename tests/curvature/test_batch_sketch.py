@@ -17,7 +17,8 @@ from hessdiag.curvature.sketch import Directions
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import gaussians
-from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
+from hessdiag.derivatives.losses import unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from tests.curvature.problems import log_cosh, problem_of
 from tests.oracles import frobenius_sq, ggn_blocks, quadratic

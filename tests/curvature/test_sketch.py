@@ -62,7 +62,7 @@ def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
         many = replace(problem, batch=often)
         directions = Directions(directions_for(size), range_basis(many, PLENTY, seed))
         X = products_of(many, often, directions, seed, None)[:, weights]
-        each = pair_statistics(X, X, directions.fixed)
+        each = pair_statistics(X, directions.fixed)
         each["fourth"] = each["variance"] ** 2
         sums = {key: term.unflatten(0, (50, size)).sum(dim=1).numpy() for key, term in each.items()}
         found.append(mean_of(sums, size, directions.random, 0.0))
