@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.norms import Curvature, degrees_of_freedom, equal_parts, rounding_of, two_stages, widening
-from hessdiag.curvature.operator import MIN_BYTES, CurvatureOperator
 from hessdiag.data.memory import MemoryBudget, unless_out_of_memory
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix, Products
+from hessdiag.derivatives.products import MIN_BYTES, CurvatureOperator, Matrix, Products
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby, pairwise, zip_longest
+from itertools import accumulate, groupby, zip_longest
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,12 @@ from torch import Tensor
 
 from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS
 from hessdiag.curvature.norms import degrees_of_freedom, widening
-from hessdiag.curvature.operator import CurvatureOperator
 from hessdiag.curvature.pairs import pair_statistics
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import functional_jacobians
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix
+from hessdiag.derivatives.products import CurvatureOperator, Matrix
 from hessdiag.network.blocks import block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
@@ -63,12 +62,12 @@ def spectra(
         rtol: residual of an extreme eigenvalue, relative to the largest in size.
     """
     blocks = problem.blocks
-    *starts, P = ends = [*accumulate((block.numel for block in blocks), initial=0)]
-    bounds, named = [*pairwise(ends), (0, P)], [*((block.name, block.shape) for block in blocks), ("", (P,))]
+    *starts, P = accumulate((block.numel for block in blocks), initial=0)
     groups: list[Group] = [
-        (slice(*ends), {"name": name, "shape": shape, "numel": ends[1] - ends[0]})
-        for ends, (name, shape) in zip(bounds, named, strict=True)
+        (slice(start, start + b.numel), {"name": b.name, "shape": b.shape, "numel": b.numel})
+        for start, b in zip(starts, blocks, strict=True)
     ]
+    groups.append((slice(0, P), {"name": "", "shape": (P,), "numel": P}))
     eps = torch.finfo(block_parameter(problem.model, blocks[0]).dtype).eps
     outputs, values = problem.batch.size * problem.shape.outputs, list[Tensor]()
     if matrix == "ggn" and outputs <= EXACT_BATCH_OUTPUTS:

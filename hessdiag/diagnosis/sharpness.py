@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_number
 from hessdiag.curvature.measurement import Settings
-from hessdiag.curvature.operator import CurvatureOperator
 from hessdiag.curvature.spectrum import spectra
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix
+from hessdiag.derivatives.products import CurvatureOperator, Matrix
 from hessdiag.diagnosis.checks import FEW
 from hessdiag.diagnosis.diagnose import check_few, stream_of
 from hessdiag.loading.first_call import check_tensors, read_first, reader, state_of
