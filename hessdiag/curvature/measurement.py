@@ -20,10 +20,12 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import statistics_of
 from hessdiag.results.records import Record
 
-MATRICES = ("ggn", "hessian")
-VIEWS = ("example", "batch")
-MODES = ("train", "eval")
-METHODS = ("auto", "exact", "sketch", "probe")
+CHOICES = {
+    "matrix": ("ggn", "hessian"),
+    "per": ("example", "batch"),
+    "mode": ("train", "eval"),
+    "method": ("auto", "exact", "sketch", "probe"),
+}
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
 # Of a batch whose examples meet in normalisations, some are measured, each within it (about a gradient a cotangent),
@@ -52,10 +54,9 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("matrix", self.matrix, MATRICES)
-        check_choice("per", self.per, VIEWS)
-        check_choice("mode", self.mode, MODES)
-        check_choice("method", self.method, METHODS)
+        for option, choices in CHOICES.items():
+            if (value := getattr(self, option)) not in choices:
+                raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")
         if self.rtol is not None:
             check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
         check_whole("max_products", self.max_products, least=2)
@@ -157,9 +158,3 @@ def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curv
             rtol=rtol, max_products=most, seed=seed,
         )  # fmt: skip
     return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))
-
-
-def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the choices."""
-    if value not in choices:
-        raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")
