@@ -206,7 +206,7 @@ def scale_input(model: nn.Module, inputs: Inputs) -> Scale:
         x = args[0] if args else next(iter(kwargs.values()))
         seen.append((module, float(x.double().square().mean())))
 
-    with preserve_state(model, seed=0), torch.no_grad(), ExitStack() as hooks:
+    with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad(), ExitStack() as hooks:
         for module in layers.values():
             hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
         batch.call(model)
@@ -262,7 +262,7 @@ def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_
     check_model(model)
     check_number("std", std, f"pass a positive standard deviation, such as {STANDARD_DEVIATION}", above=0)
     batch = Batch.of(inputs, None)
-    with preserve_state(model, seed=0), torch.no_grad():
+    with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad():
         y = batch.call(model).double()
     found = float(y.std()) if y.numel() > 1 else 0.0
     if not (math.isfinite(found) and found > 0):

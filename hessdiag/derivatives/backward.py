@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.func import functional_call, jvp, vjp, vmap
+from torch.func import functional_call, vjp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
@@ -23,6 +23,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_at, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
+from hessdiag.network.torch_state import jvp
 from hessdiag.network.trace import (
     LayerCall,
     Trace,

@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator
 from torch import Tensor
-from torch.func import grad, jvp, vjp, vmap
+from torch.func import grad, vjp, vmap
 from torch.utils._pytree import tree_map
 
 from hessdiag.data.batch import Batch
@@ -47,6 +47,7 @@ from hessdiag.derivatives.losses import CallableLoss, Loss, MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.torch_state import jvp
 
 Matrix = Literal["hessian", "ggn"]
 Product = Callable[[FunctionalModel, Loss, Values, Mapping[str, Tensor], Batch], Values]

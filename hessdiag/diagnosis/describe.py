@@ -80,7 +80,8 @@ def describe(
     check_model(model)
     batch = replace(reader(model, 0, "batch", None)(inputs, None), output=output)
     blocks, skipped = find_blocks(model)
-    with preserve_state(model, seed=0, mode=mode), fixed_statistics() as taken:
+    state = preserve_state(model, seed=0, mode=mode, call=lambda: batch.narrow(0, 2).run(model))
+    with state, fixed_statistics() as taken:
         shape = try_model(model, batch, blocks).shape
     coupled = any(taken)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)

@@ -121,7 +121,7 @@ def diagnose(
     device, dtype = check_tensors(model, first)
     if distributed:
         group.check_alike({"weights": [*model.parameters()], "data": first.tensors})
-    state = preserve_state(model, seed=seed, mode=mode)
+    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
     with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
         try:
             stream, problem, y = read_first(model, first, stream, loss, settings)

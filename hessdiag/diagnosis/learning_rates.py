@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, cycle, islice
 from statistics import median
 from typing import Any
@@ -28,7 +29,7 @@ from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import TRIED, Road, check_tensors, read_loss, reader, road_of, state_of, try_model
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import seed_torch
+from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.results.records import versions
@@ -102,7 +103,9 @@ def learning_rates(
     stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
-    with preserve_state(model, seed=seed, mode=mode), state_of(loss, seed):
+    # A loss of the user's may draw too.
+    call = None if callable(loss) else partial(batches[0].narrow(0, 2).run, model)
+    with preserve_state(model, seed=seed, mode=mode, call=call), state_of(loss, seed):
         road = road_of(model, batches[0], loss, settings)
         if road.loss == "random-quadratic" and loss is None:
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
@@ -322,7 +325,7 @@ class Walk:
 
     def _reseed(self, number: int) -> None:
         """Make dropout draw alike whenever the same batch is read."""
-        seed_torch(stream(self.seed, f"virtual step {number}").initial_seed())
+        seed_again(stream(self.seed, f"virtual step {number}").initial_seed())
 
 
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:

@@ -238,7 +238,7 @@ def _distance(y: Tensor, before: Tensor) -> float:
 
 def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
     """All numbers that a model returns; with the same random numbers each time."""
-    with preserve_state(model, seed=seed):
+    with preserve_state(model, seed=seed, call=lambda: batch.run(model)):
         found = [v.detach().double().flatten() for v in tensors_in(batch.run(model)) if v.is_floating_point()]
     return torch.cat(found)
 

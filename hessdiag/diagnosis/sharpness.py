@@ -62,7 +62,8 @@ def operator(  # noqa: PLR0913, public keyword-only options
     settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
     how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
     with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory):
-        around = partial(preserve_state, model, seed=seed, mode=mode)
+        call = partial(problem.batch.narrow(0, 2).run, model)
+        around = partial(preserve_state, model, seed=seed, mode=mode, call=call)
         return CurvatureOperator(problem, cast(Matrix, matrix), memory=memory.chunk, around=around, seed=seed)
 
 
@@ -133,7 +134,9 @@ def opened(
     given = batches_of(inputs, targets, read=reader(model, read["batch_dim"], read["examples"], loss))
     first: Batch = next(stream_of(given, settings, most=None))
     device, _ = check_tensors(model, first)
-    with preserve_state(model, seed=settings.seed, mode=settings.mode), state_of(loss, settings.seed):
+    few = first.narrow(0, 2)
+    state = preserve_state(model, seed=settings.seed, call=lambda: few.run(model), mode=settings.mode)
+    with state, state_of(loss, settings.seed):
         _, problem, y = read_first(model, first, iter(()), loss, settings, vectors=True)
         problem = problem if blocks is None else problem.only(blocks)
         with fixed_statistics() if problem.coupled else nullcontext():

@@ -267,7 +267,7 @@ def labels_of(held: Tensor, *, shifted: bool) -> Tensor:
 
 def state_of(loss: object, seed: int) -> AbstractContextManager[None]:
     """In this context a loss with a state of its own is preserved, as the model is."""
-    return preserve_state(loss, seed=seed) if isinstance(loss, nn.Module) else nullcontext()
+    return preserve_state(loss, seed=seed, call=lambda: None) if isinstance(loss, nn.Module) else nullcontext()
 
 
 def _itself(y: Tensor, targets: Tensor | None) -> Tensor:

@@ -111,7 +111,8 @@ def prepare(
         more = (later.to(where, dtype) for later in read)
     batch = replace(batch.to(where, dtype), output=source.output)
     if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
-        with preserve_state(module, seed=0, mode=mode), torch.no_grad():
+        tried = batch.narrow(0, 2)
+        with preserve_state(module, seed=0, mode=mode, call=lambda: tried.run(module)), torch.no_grad():
             outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
         if loss == "cross-entropy" and class_dim is None:
             class_dim = network.class_dim if outputs.y.dim() > 2 else None

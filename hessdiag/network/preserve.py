@@ -7,12 +7,14 @@ again, so that everyone who shares one sees it as it was.
 from __future__ import annotations
 
 import random
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -21,7 +23,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.torch_state import measuring, one_at_a_time
+from hessdiag.network.torch_state import measuring
 
 DEPTH = 4  # of holders in holders
 MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
@@ -32,18 +34,20 @@ Cache = dict[Any, Any]
 
 
 @contextmanager
-def preserve_state(model: nn.Module, *, seed: int, mode: str = "") -> Iterator[None]:
+def preserve_state(
+    model: nn.Module, *, seed: int, call: Callable[[], object] | None = None, mode: str = ""
+) -> Iterator[None]:
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
-    Threads that measure take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
+    Two threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
     attributes, or in lists, dicts and caches that these hold, are put back. Weights need no copy: nothing in hessdiag
     writes to them, and a model whose own forward does is refused. `mode` is `"train"` or `"eval"`, in both of which
     nothing is dropped; by default the mode that it is in.
     """
-    with one_at_a_time, _put_back(model):
+    with _turn_of(model), _put_back(model):
         if mode:
             set_mode(model, mode)
-        with measuring(model, seed=seed):
+        with measuring(model, seed=seed, call=call):
             yield
 
 
@@ -65,6 +69,15 @@ def set_mode(model: nn.Module, mode: str) -> None:
         if isinstance(module, nn.SyncBatchNorm) and module.training:
             module.training = False
             module._buffers.update(running_mean=None, running_var=None)
+
+
+_turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+_turns_lock = threading.Lock()
+
+
+def _turn_of(model: nn.Module) -> AbstractContextManager[Any]:
+    with _turns_lock:
+        return _turns.setdefault(model, threading.RLock())  # type: ignore[no-any-return]
 
 
 @contextmanager

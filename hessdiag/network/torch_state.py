@@ -1,9 +1,9 @@
 """The one place that changes how PyTorch works while a model is measured.
 
 What PyTorch keeps by thread is set by thread: grad, inference and autocast mode, and the formulas that stand for
-operations whose derivatives PyTorch gets wrong. What it keeps for the whole process is set and restored by one
-measurement at a time: random state, precision, cuDNN for recurrent layers, compilation, one warning filter, and the
-levels of forward mode.
+operations whose derivatives PyTorch gets wrong. What it keeps for the whole process is set by the first measurement and
+restored by the last: precision, cuDNN for recurrent layers, compilation, one warning filter. The global random state is
+left alone, but for a model that draws random numbers when it is called: such models are measured one after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hessdiag.data.seeds import in_calls
 from hessdiag.errors import HessdiagError
@@ -29,12 +30,12 @@ from hessdiag.errors import HessdiagError
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
 
 
-one_at_a_time = threading.RLock()  # much of what is set is the process's: threads that measure take turns
-
-
 @contextmanager
-def measuring(model: nn.Module, *, seed: int = 0) -> Iterator[None]:
-    """Take derivatives inside this context: gradients on; TF32, autocast and compilation off; random numbers seeded.
+def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], object] | None = None) -> Iterator[None]:
+    """Take derivatives inside this context: gradients on; TF32, autocast and compilation off.
+
+    With a seed, the global random state is seeded, and restored afterwards; where `call` draws no random numbers, it is
+    left alone.
 
     >>> with torch.no_grad(), measuring(nn.Linear(2, 2)):
     ...     torch.is_grad_enabled()
@@ -46,31 +47,57 @@ def measuring(model: nn.Module, *, seed: int = 0) -> Iterator[None]:
         )
     devices = {"cpu", *(parameter.device.type for parameter in model.parameters())}
     with ExitStack() as stack:
-        stack.enter_context(seeded_rng(seed))
-        stack.enter_context(_full_precision())
-        stack.enter_context(_without_slow_vmap())
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_process_wide)
         if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-            stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # which has no second derivatives of these
+            stack.enter_context(_without_cudnn)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(in_calls(_Formulas(FORMULAS)))
+        if seed is not None and (call is None or draws_random_numbers(call)):
+            stack.enter_context(seeded_rng(seed))
         yield
+
+
+class _Shared:
+    """A setting of the whole process: the first who enters makes it, the last who leaves restores it."""
+
+    def __init__(self, setting: Callable[[], AbstractContextManager[None]]) -> None:
+        self.setting, self.lock, self.users, self.made = setting, threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.users == 0:
+                self.made.enter_context(self.setting())
+            self.users += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.made.close()
 
 
 @contextmanager
-def _without_slow_vmap() -> Iterator[None]:
-    """Without a warning, and without `warnings.catch_warnings`, after which others are shown once more."""
-    filters: Any = warnings.filters
-    filters.insert(0, SLOW_VMAP)
-    try:
-        yield
-    finally:
-        if SLOW_VMAP in warnings.filters:  # the model may have set them all
-            warnings.filters.remove(SLOW_VMAP)  # type: ignore[attr-defined]
+def _settings() -> Iterator[None]:
+    with ExitStack() as stack:
+        stack.enter_context(_full_precision())
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        filters: Any = warnings.filters
+        filters.insert(0, SLOW_VMAP)
+        try:
+            yield
+        finally:
+            if SLOW_VMAP in warnings.filters:  # another thread may have set them all
+                warnings.filters.remove(SLOW_VMAP)  # type: ignore[attr-defined]
+
+
+_process_wide = _Shared(_settings)
+_without_cudnn = _Shared(
+    lambda: torch.backends.cudnn.flags(enabled=False)
+)  # its recurrent layers have no second derivatives
 
 
 @contextmanager
@@ -113,13 +140,26 @@ def _setting(holder: Any) -> tuple[str, Any]:
 
 # --- Random state ----------------------------------------------------------------------------------------------------
 
+_drawing, _here = threading.RLock(), threading.local()
+
 
 @contextmanager
-def seeded_rng(seed: int) -> Iterator[None]:
-    """Seed the global generators, and restore them: of the CPU and of the CUDA devices in use."""
-    with one_at_a_time, torch.random.fork_rng(devices=_in_use()):
+def seeded_rng(seed: int | None) -> Iterator[None]:
+    """Seed the global generators, if there is a seed, and restore them: of the CPU and of the CUDA devices in use."""
+    with _drawing, torch.random.fork_rng(devices=_in_use()):
+        before, _here.seeded = getattr(_here, "seeded", False), True
+        try:
+            if seed is not None:
+                seed_torch(seed)
+            yield
+        finally:
+            _here.seeded = before
+
+
+def seed_again(seed: int) -> None:
+    """Seed the global generators inside `seeded_rng`; elsewhere they are not this thread's, and nothing draws."""
+    if getattr(_here, "seeded", False):
         seed_torch(seed)
-        yield
 
 
 def seed_torch(seed: int) -> None:
@@ -129,12 +169,55 @@ def seed_torch(seed: int) -> None:
     """
     torch.default_generator.manual_seed(seed)
     for device in _in_use():
-        torch.cuda.default_generators[device].manual_seed(seed)
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _in_use() -> list[int]:
     initialised: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return list(range(torch.cuda.device_count())) if initialised else []
+
+
+def draws_random_numbers(call: Callable[[], object]) -> bool:
+    """Whether a call reaches an operation that draws random numbers; none is drawn. Also where the call fails.
+
+    >>> draws_random_numbers(lambda: torch.rand(2)), draws_random_numbers(lambda: torch.ones(2).exp())
+    (True, False)
+    """
+    refuses = _RefusesToDraw()  # type: ignore[no-untyped-call]
+    try:
+        with refuses:
+            call()
+    except Exception:  # raised by `refuses`, or by the user's code, which is called again anyway
+        return True
+    return refuses.asked
+
+
+class _RefusesToDraw(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Fail at the first operation that draws random numbers."""
+
+    asked = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to be skipped by the compiler, the compiler would have to be imported: two seconds
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags and not (kwargs and kwargs.get("generator")):
+            self.asked = True
+            raise RuntimeError("random numbers are drawn")
+        return func(*args, **(kwargs or {}))
+
+
+# --- Forward mode ----------------------------------------------------------------------------------------------------
+
+_forward_mode = threading.RLock()
+
+
+def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    """`torch.func.jvp`, one thread at a time: torch counts the levels of forward mode for the whole process."""
+    with _forward_mode:
+        return torch.func.jvp(function, primals, tangents)
 
 
 # --- Operations whose derivatives torch gets wrong -------------------------------------------------------------------

@@ -6,18 +6,18 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
 import torch
 import torch.utils.checkpoint
-from torch import nn
+from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import SLOW_VMAP, seed_torch, seeded_rng
-from tests.networks import build
+from hessdiag.network.torch_state import SLOW_VMAP, draws_random_numbers, seed_torch, seeded_rng
+from tests.networks import Net, build
 from tests.unchanged import state_of
 
 KERNELS = ("mm", "addmm", "bmm", "convolution", "linear", "native_batch_norm", "_weight_norm_interface", "gelu")
@@ -112,16 +112,87 @@ def test_two_threads_that_measure_at_once_leave_everything_as_it_was() -> None:
     assert all(state_of(model, x) == one for (model, x), one in zip(models, kept, strict=True))
 
 
-def test_the_global_random_state_is_seeded_while_a_model_is_measured() -> None:
-    torch.manual_seed(5)
-    seeded = torch.get_rng_state()
-    torch.rand(1)
-    model = nn.Linear(4, 3)
-    before = torch.get_rng_state()
-    with preserve_state(model, seed=5):
-        assert torch.equal(torch.get_rng_state(), seeded)
-        torch.rand(1)
+def trained(steps: int, step_done: Callable[[int], None] = lambda step: None) -> list[Tensor]:
+    """Weights and running statistics of a network that draws at every step."""
+    torch.manual_seed(3)
+    layers = (nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+    model = nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    history = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 6)).square().mean().backward()
+        optimizer.step()
+        history.append(torch.cat([t.detach().flatten().double() for t in model.state_dict().values()]))
+        step_done(step)
+    return history
+
+
+def test_a_training_beside_four_threads_that_measure_is_the_same_step_by_step() -> None:
+    """Its draws, its weights and its running statistics, for as long as 4 × 8 measurements take."""
+    models, x = [nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5)) for _ in range(4)], torch.randn(4, 4)
+    started, others = threading.Event(), list[Future[None]]()
+    hessdiag.diagnose(models[0], x)  # imports what adds filters of warnings
+    expected, before = trained(60), process_state()
+
+    def step_done(step: int) -> None:
+        started.set()
+        if step == 40:  # measurements lie between two steps, and around many
+            wait(others, timeout=240)
+
+    def measure(model: nn.Module) -> None:
+        started.wait(timeout=60)
+        for number in range(8):
+            match number:
+                case 0:
+                    hessdiag.prescribe(model[:1], x)
+                case 1:
+                    hessdiag.learning_rates(model[:1], x, torch.ones(4, 5), steps=1, batch_size=2)
+                case 2:
+                    hessdiag.surgery.normalise_output(model, x)
+                    hessdiag.surgery.scale_input(model, x)
+                    hessdiag.surgery.undo(model)
+                case 3:
+                    hessdiag.describe(model, x)
+                case 4:
+                    hessdiag.diagnose(model[:1], x, matrix="hessian", signals=False)
+                case _:
+                    hessdiag.diagnose(model, x, signals=number == 5)
+
+    with ThreadPoolExecutor(5) as threads:
+        others += [threads.submit(measure, model) for model in models]
+        found = threads.submit(trained, 60, step_done).result()
+        assert [other.result() for other in others] == [None] * 4
+    assert all(map(torch.equal, found, expected))
+    assert not changed(before, process_state())
+    assert SLOW_VMAP not in warnings.filters
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_the_global_random_state_is_seeded_for_models_that_draw(draws: bool) -> None:
+    noisy = Net(lambda m, x: m.layer(x) + 0 * torch.rand(3), layer=nn.Linear(4, 3))  # draws what it does not use
+    model, x = noisy if draws else nn.Linear(4, 3), torch.zeros(2, 4)
+    before, states = torch.get_rng_state(), []
+    with preserve_state(model, seed=5, call=lambda: model(x)):
+        states.append(torch.get_rng_state())
+        torch.rand(1) if draws else None
     assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(states[0], before) != draws
+
+
+@pytest.mark.parametrize("call", [
+    lambda: torch.randn(2),
+    lambda: nn.Dropout(0.5)(torch.ones(3)),
+    lambda: torch.ones(3).uniform_(),
+    lambda: torch.randperm(4),
+    lambda: nn.LSTM(2, 2, num_layers=2, dropout=0.5)(torch.ones(3, 1, 2)),
+])  # fmt: skip
+def test_a_call_that_would_draw_is_told_and_draws_nothing(call: Callable[[], object]) -> None:
+    before = torch.get_rng_state()
+    assert draws_random_numbers(call)
+    assert torch.equal(torch.get_rng_state(), before)
+    own = torch.Generator().manual_seed(0)
+    assert not draws_random_numbers(lambda: torch.rand(2, generator=own) + nn.Dropout(0.5).eval()(torch.ones(2)))
 
 
 def test_what_is_drawn_is_what_torch_draws_and_the_users_state_is_put_back_also_after_an_error(device: str) -> None:
