@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 import hessdiag
-from hessdiag.curvature.spectrum import CurvatureOperator, sampled_spectra
+from hessdiag.curvature.spectrum import sampled_spectra
+from hessdiag.derivatives.products import CurvatureOperator
 from hessdiag.results.numbers import Z95
 from hessdiag.results.sharpness import BlockSharpness
 

@@ -87,9 +87,7 @@ def sketch_per_batch(
     reason = (
         f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
     )
-    return Curvature.of(
-        problem.blocks, value, stderr, products=[sum(spent)] * len(problem.blocks), rtol=rtol, reason=reason
-    )
+    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -197,7 +195,7 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
     off = _sums_by_row(others.unsqueeze(0)).view(g, k, L, L) * between
     squares = others.square().sum(dim=(1, 2)) * between + (alone * distinct).square().sum(dim=(1, 2, 3)) * within
     if k >= ENOUGH:
-        own_variance = pair_statistics(alone.transpose(0, 1), alone.transpose(0, 1), 0)["variance"] / (batch * g) ** 2
+        own_variance = pair_statistics(alone.transpose(0, 1), 0)["variance"] / (batch * g) ** 2
     else:  # all that is known is how their sum varies over examples
         own_variance = (own - own.mean(dim=0)).square() * g / (g - 1) if g > 1 else own.square()
     among = 4 * k * off.var(dim=1)  # (g, L, L): a direction stands on either side of a pair

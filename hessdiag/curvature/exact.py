@@ -11,9 +11,6 @@ view the outputs of all B examples count together, G is divided by B, and K_l is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,9 +18,9 @@ from torch import Tensor
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, sum_over
-from hessdiag.derivatives.backward import block_vjps, trace_blocks, unit_cotangents
+from hessdiag.derivatives.backward import block_vjps, trace_blocks
+from hessdiag.derivatives.losses import unit_cotangents
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.blocks import Block
 from hessdiag.results.numbers import Array
 
 ROUNDINGS = 16  # of the largest curvature of the loss, below which there is none
@@ -49,7 +46,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
         return {"norms": norms.cpu().numpy(), "traces": traces.cpu().numpy()}
 
     sums = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)
-    return _curvature(sums["norms"], blocks, examples=batch.size, traces=sums["traces"])
+    return _curvature(sums["norms"] / batch.size, sums["traces"] / batch.size)
 
 
 def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
@@ -80,7 +77,7 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
         return {"norms": (left.flatten(1) @ right.flatten(1).T).cpu().numpy(), "traces": traces.cpu().numpy()}
 
     sums = sum_over(parts, panel, step="exact panels")
-    return _curvature(sums["norms"] / B, blocks, examples=B, traces=sums["traces"])
+    return _curvature(sums["norms"] / B**2, sums["traces"] / B)
 
 
 def _curved(S: Tensor, eps: float) -> Tensor:
@@ -91,9 +88,6 @@ def _curved(S: Tensor, eps: float) -> Tensor:
     return kept.T
 
 
-def _curvature(norms: Array, blocks: Sequence[Block], *, examples: int, traces: Array) -> Curvature:
-    value = np.maximum((norms + norms.T) / (2 * examples), 0)  # equal but for rounding
-    none = [0] * len(blocks)
-    found = Curvature.of(blocks, value, np.zeros_like(value), products=none, rtol=None, reason="")
-    traced = zip(found.diagonal.items(), traces / examples, strict=True)
-    return replace(found, diagonal={name: replace(each, trace=float(trace)) for (name, each), trace in traced})
+def _curvature(norms: Array, traces: Array) -> Curvature:
+    value = np.maximum((norms + norms.T) / 2, 0)  # equal but for rounding
+    return Curvature(value, np.zeros_like(value), np.zeros(len(value), dtype=int), traces)

@@ -9,23 +9,23 @@ from typing import Literal, cast
 from hessdiag.arguments import check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
-from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of
+from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of, unmeasured
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.backward import trace_blocks
-from hessdiag.derivatives.losses import MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import statistics_of
-from hessdiag.network.trace import NetworkShape
 from hessdiag.results.records import Record
 
-MATRICES = ("ggn", "hessian")
-VIEWS = ("example", "batch")
-MODES = ("train", "eval")
-METHODS = ("auto", "exact", "sketch", "probe")
+CHOICES = {
+    "matrix": ("ggn", "hessian"),
+    "per": ("example", "batch"),
+    "mode": ("train", "eval"),
+    "method": ("auto", "exact", "sketch", "probe"),
+}
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
 # Of a batch whose examples meet in normalisations, some are measured, each within it (about a gradient a cotangent),
@@ -54,10 +54,9 @@ class Settings:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("matrix", self.matrix, MATRICES)
-        check_choice("per", self.per, VIEWS)
-        check_choice("mode", self.mode, MODES)
-        check_choice("method", self.method, METHODS)
+        for option, choices in CHOICES.items():
+            if (value := getattr(self, option)) not in choices:
+                raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")
         if self.rtol is not None:
             check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
         check_whole("max_products", self.max_products, least=2)
@@ -113,13 +112,13 @@ class Plan(Record):
 def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     """Measure the norms of all blocks by the algorithm that the settings ask for, if any."""
     if settings.quick:
-        return Curvature.unmeasured(problem.blocks)
+        return unmeasured(len(problem.blocks))
     if not (problem.coupled or problem.loss.couples):
         return _measure(problem, settings, memory)
     B, N = problem.batch.size, problem.shape.outputs
     if settings.per == "batch":
-        return _measure(as_one_example(problem), replace(settings, per="example"), memory)
-    shape = called_whole(problem)
+        return _measure(problem.as_one_example(), replace(settings, per="example"), memory)
+    shape = problem.shape_of_whole
     settings, count = within_batch(settings, examples=B, outputs=N)
 
     def within(examples: Sequence[int]) -> list[Curvature]:
@@ -134,20 +133,6 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
         like = [_measure(replace(problem, batch=problem.batch.narrow(i, i + 1)), settings, memory) for i in chosen]
         known = _measure(alone, settings, memory)
     return mean_of_some(within(chosen), of=B, like=like, known=known, shares=shares, rounding=rounding_of(problem))
-
-
-def called_whole(problem: Problem) -> NetworkShape:
-    """Sizes where, whatever is asked, all examples are called."""
-    return replace(problem.shape, element_size=problem.shape.element_size * problem.batch.size)
-
-
-def as_one_example(problem: Problem) -> Problem:
-    """The mean loss of a batch as that of one example, whose outputs are all of the batch's."""
-    if problem.batch.as_one:
-        return problem
-    shape = replace(called_whole(problem), outputs=problem.batch.size * problem.shape.outputs, returned=0)
-    together = replace(problem.batch, as_one=True, size=1)
-    return replace(problem, batch=together, loss=MeanLoss(problem.loss), shape=shape)
 
 
 def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Settings, int]:
@@ -173,9 +158,3 @@ def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curv
             rtol=rtol, max_products=most, seed=seed,
         )  # fmt: skip
     return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))
-
-
-def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the choices."""
-    if value not in choices:
-        raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")

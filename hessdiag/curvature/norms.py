@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from scipy.special import stdtrit
 
 from hessdiag.derivatives.problem import Problem
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.blocks import block_parameter
 from hessdiag.results.blocks import Ended
 from hessdiag.results.numbers import Z95, Array
 
@@ -22,86 +22,64 @@ MARGIN = 1.2  # on the standard error that a first stage foretells
 
 
 @dataclass(frozen=True)
-class Diagonal:
-    """Squared Frobenius norm of one diagonal block.
-
-    Attributes:
-        frobenius_sq: ‖G_l‖_F², averaged over examples in the per-example view; without bias, hence below 0 at times.
-        stderr: its standard error for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where exact.
-        products: matrix-vector products spent, per example in the per-example view.
-        ended, trace: see `hessdiag.results.report.BlockReport`.
-    """
-
-    frobenius_sq: float
-    stderr: float
-    products: int
-    ended: Ended
-    trace: float = math.nan
-
-
-@dataclass(frozen=True)
 class Curvature:
-    """Squared Frobenius norms of blocks.
+    """Squared Frobenius norms of the blocks G_ij of L parameters.
 
     Attributes:
-        diagonal: by block name, of all kinds.
-        frobenius_sq, stderr: (L, L) arrays over the weight blocks, in the order they were asked for.
+        frobenius_sq: (L, L), averaged over examples in the per-example view; without bias, hence below 0 at times. Off
+            the diagonal only those of two weights are sure to be measured.
+        stderr: (L, L) standard errors for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where
+            exact.
+        products: (L,) matrix-vector products spent on each column, per example in the per-example view.
+        traces: (L,), see `hessdiag.results.report.BlockReport`.
+        rtol: relative standard error that sampling was to reach.
         method, reason: the algorithm that ran, and clauses on it for the report.
     """
 
-    diagonal: Mapping[str, Diagonal]
     frobenius_sq: Array
     stderr: Array
+    products: Array
+    traces: Array
+    rtol: float | None = None
     reason: str = ""
     method: str = "exact"
 
     @classmethod
-    def of(
-        cls, blocks: Sequence[Block], value: Array, stderr: Array, *, products: Sequence[int], rtol: float | None,
-        reason: str,
-    ) -> Curvature:  # fmt: skip
-        """From (L, L) arrays over blocks of all kinds, and the products spent on each."""
-        diagonal = {}
-        for i, (block, spent) in enumerate(zip(blocks, products, strict=True)):
-            norm, error = float(value[i, i]), float(stderr[i, i])
-            diagonal[block.name] = Diagonal(norm, error, spent, how_ended(norm, error, rtol))
-        weights = [i for i, block in enumerate(blocks) if block.kind == "weight"]
-        own = np.ix_(weights, weights)
-        return cls(diagonal, value[own], stderr[own], reason)
+    def sampled(
+        cls, value: Array, stderr: Array, products: Sequence[int] | int, *, rtol: float | None, reason: str
+    ) -> Curvature:
+        """What random directions tell, which is no trace."""
+        size = len(value)
+        return cls(value, stderr, np.broadcast_to(products, size), np.full(size, math.nan), rtol, reason)
 
-    @classmethod
-    def unmeasured(cls, blocks: Sequence[Block]) -> Curvature:
-        """For a diagnosis of signals alone."""
-        diagonal = {block.name: Diagonal(math.nan, math.nan, 0, "unmeasured") for block in blocks}
-        return cls(diagonal, np.zeros((0, 0)), np.zeros((0, 0)), "quick: signals alone", "none")
-
-
-def how_ended(value: float, stderr: float, rtol: float | None) -> Ended:
-    """What came of the sampling of one block."""
-    if math.isnan(value):
-        return "unmeasured"
-    if stderr == 0:
-        return "exact"
-    if rtol is None:
-        return "sampled"
-    return "rtol" if stderr <= rtol * value else "budget"
+    def ended(self, block: int) -> Ended:
+        """What came of the sampling of one block."""
+        value, stderr = self.frobenius_sq[block, block], self.stderr[block, block]
+        if math.isnan(value):
+            return "unmeasured"
+        if stderr == 0:
+            return "exact"
+        if self.rtol is None:
+            return "sampled"
+        return "rtol" if stderr <= self.rtol * value else "budget"
 
 
-def merge(parts: Sequence[Curvature], sizes: Sequence[int], *, rtol: float | None) -> Curvature:
+def unmeasured(blocks: int) -> Curvature:
+    """For a diagnosis of signals alone."""
+    none = np.full((blocks, blocks), math.nan)
+    return Curvature(none, none, np.zeros(blocks), none[0], reason="quick: signals alone", method="none")
+
+
+def merge(parts: Sequence[Curvature], sizes: Sequence[int]) -> Curvature:
     """The mean over all examples, from means over batches of `sizes` examples that were measured independently."""
-    if len(parts) == 1:
-        return parts[0]
     weights = np.array(sizes, dtype=np.float64) / sum(sizes)
-    diagonal = {}
-    for name in parts[0].diagonal:
-        each = [part.diagonal[name] for part in parts]
-        value = float(weights @ [d.frobenius_sq for d in each])
-        stderr = float(np.sqrt(weights**2 @ [d.stderr**2 for d in each]))
-        trace, products = float(weights @ [d.trace for d in each]), max(d.products for d in each)
-        diagonal[name] = Diagonal(value, stderr, products, how_ended(value, stderr, rtol), trace)
-    maps = np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1)
-    errors = np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1))
-    return Curvature(diagonal, maps, errors, parts[0].reason, parts[0].method)
+    return replace(
+        parts[0],
+        frobenius_sq=np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1),
+        stderr=np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1)),
+        products=np.max([part.products for part in parts], axis=0),
+        traces=np.tensordot(weights, [part.traces for part in parts], axes=1),
+    )
 
 
 def mean_of_some(
@@ -115,12 +93,12 @@ def mean_of_some(
     `rounding`. Examples that were drawn more often than others count less, `shares` each.
     """
     n = len(some)
-
-    def joined(read: Callable[[Curvature], Diagonal | Curvature]) -> tuple[Array, Array]:
-        values, errors = (np.array([getattr(read(part), key) for part in some]) for key in ("frobenius_sq", "stderr"))
-        if known is None:
-            return values.mean(axis=0), np.sqrt(np.square(errors).sum(axis=0)) / n
-        near, whole = np.array([read(part).frobenius_sq for part in like]), np.asarray(read(known).frobenius_sq)
+    values = np.array([part.frobenius_sq for part in some])  # (n, L, L)
+    if known is None:
+        value, traces = values.mean(axis=0), np.mean([part.traces for part in some], axis=0)
+        stderr = np.sqrt(np.sum([part.stderr**2 for part in some], axis=0)) / n
+    else:
+        near, whole = np.array([part.frobenius_sq for part in like]), known.frobenius_sq
         values, near = ((each.T * shares).T for each in (values, near))
         usable = near.mean(axis=0) > 0
         near, whole = np.where(usable, near, 1), np.where(usable, whole, 1)
@@ -129,17 +107,12 @@ def mean_of_some(
         same = (np.abs(values - near) <= rounding * np.abs(near)).all(axis=0)
         ratio, left = np.where(same, 1, ratio), np.where(same, 0, left)
         own = widening((n - 1) / 2) * left.std(axis=0, ddof=1) / math.sqrt(n) * whole / near.mean(axis=0)
-        return ratio * whole, np.hypot(own, np.where(usable, ratio * read(known).stderr, 0))
-
-    diagonal = {}
-    for name in some[0].diagonal:
-        value, stderr = map(float, joined(lambda part, name=name: part.diagonal[name]))  # type: ignore[misc]
-        products = sum(part.diagonal[name].products for part in (*some, *like))
-        trace = math.nan if known else sum(part.diagonal[name].trace for part in some) / n
-        diagonal[name] = Diagonal(value, stderr, products, how_ended(value, stderr, None), trace)
-    maps, errors = joined(lambda part: part)
-    reason = f"{n} of {of} examples, each within its batch; {some[0].reason}"
-    return Curvature(diagonal, maps, errors, reason, some[0].method)
+        value, stderr = ratio * whole, np.hypot(own, np.where(usable, ratio * known.stderr, 0))
+        traces = np.full(len(value), math.nan)
+    return Curvature(
+        value, stderr, np.sum([part.products for part in (*some, *like)], axis=0), traces,
+        reason=f"{n} of {of} examples, each within its batch; {some[0].reason}", method=some[0].method,
+    )  # fmt: skip
 
 
 def degrees_of_freedom(directions: Array | float, parts: Array | float, *, tails: float = TAILS) -> Array:

@@ -28,30 +28,29 @@ def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
     _, L, m, _ = X.shape
     total: dict[str, Tensor] = {}
     for some in torch.split(X, max(1, AT_ONCE // (m * L * max(m, L)))):
-        each = pair_statistics(some.double(), some.double(), fixed)
+        each = pair_statistics(some.double(), fixed)
         each["fourth"] = each["variance"].square()
         total = {key: total.get(key, 0) + value.sum(dim=0) for key, value in each.items()}
     return total
 
 
-def pair_statistics(X: Tensor, Y: Tensor, fixed: int) -> dict[str, Tensor]:
-    """Estimate Σ_{k, m} X_i[k, m] Y_j[m, k] over all directions, from a basis and a sample, for all i and j.
+def pair_statistics(X: Tensor, fixed: int) -> dict[str, Tensor]:
+    """Estimate Σ_{k, m} X_i[k, m] X_j[m, k] over all directions, from a basis and a sample, for all i and j.
 
-    With a_km = X_i[k, m] Y_j[m, k], c its sum over the basis and b_k = Σ_{f of the basis} a_kf + a_fk, the kernel is
+    With a_km = X_i[k, m] X_j[m, k], c its sum over the basis and b_k = Σ_{f of the basis} a_kf + a_fk, the kernel is
     h_km = (a_km + a_mk)/2 + (b_k + b_m)/2 + c for k ≠ m. What is needed of it are Σ h, Σ_k (Σ_m h_km)² and Σ h², all of
     which are matrix products over i and j: no h is formed for a pair. c varies nothing and is left out of squares,
     where it would drown small variances in rounding.
 
     Args:
-        X: (B, I, m, m); directions `fixed` and later are the random ones, q ≥ 4 of them.
-        Y: (B, J, m, m).
+        X: (B, L, m, m); directions `fixed` and later are the random ones, q ≥ 4 of them.
         fixed: number of directions of weight 1 and no noise.
 
     Returns:
-        (B, I, J) each: `value`, without bias; its `variance`, without bias, but never less than if no two pairs shared
+        (B, L, L) each: `value`, without bias; its `variance`, without bias, but never less than if no two pairs shared
         a direction; `size`, the same sum over absolute values: what rounding is relative to.
     """
-    q, Z = X.shape[-1] - fixed, Y.transpose(-1, -2)
+    q, Z = X.shape[-1] - fixed, X.mT
     weights = X.new_ones(q + fixed, q + fixed)  # of a_km in q (q − 1) means of h
     weights[:fixed] = weights[:, :fixed] = q - 1
     weights[:fixed, :fixed] = q * (q - 1)

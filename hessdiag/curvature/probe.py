@@ -7,8 +7,7 @@ varies more than a Gaussian one's. Each example has its own probes, so that nois
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,11 +15,10 @@ import torch
 from torch import Tensor
 
 from hessdiag.curvature.norms import Curvature, degrees_of_freedom, equal_parts, rounding_of, two_stages, widening
-from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget, is_out_of_memory
+from hessdiag.data.memory import MemoryBudget, unless_out_of_memory
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix, Products
+from hessdiag.derivatives.products import MIN_BYTES, CurvatureOperator, Matrix, Products
 from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
@@ -29,7 +27,6 @@ SAMPLES = 48  # probes over all examples, by default
 LEAST = 2  # probes of an example: they tell their own noise
 TAILS = 3.0  # how many times fewer degrees of freedom than of Gaussians
 UNITS = 64  # unit vectors at a time
-MIN_BYTES = 2**16  # of a chunk, which are never too many
 
 
 def probes_for(examples: int) -> int:
@@ -58,21 +55,42 @@ def probe(
         max_products: of a block, per example.
         seed: of the probes, which do not depend on the device.
     """
-    products, blocks, rounding = Products(problem, matrix, seed=seed), problem.blocks, rounding_of(problem)
-    prober = _Prober(products, problem.batch, per, memory.chunk, problem.shape.bytes_per_example(1), seed)
+    blocks, examples, rounding = problem.blocks, problem.batch.size, rounding_of(problem)
+    norms: Callable[[int, Sequence[int], Tensor], Array]
+    if per == "batch":
+        operator, examples = CurvatureOperator(problem, matrix, memory=memory.chunk, seed=seed), 1
+        norms, reason = partial(_norms_of_batch, operator, blocks), operator.reason
+    else:
+        products = Products(problem, matrix, seed=seed)
+        norms, reason = partial(_norms_of_examples, problem, products, memory.chunk), products.reason
+
+    def column(j: int, rows: Sequence[int], count: int, stage: str) -> tuple[Array, Array, int]:
+        """By all unit vectors, exactly, where these are no more than the probes would be."""
+        block = blocks[j]
+        if block.numel <= count:
+            value = np.zeros(len(rows))
+            for units in torch.split(torch.arange(block.numel), UNITS):
+                probes = (units.unsqueeze(1) == torch.arange(block.numel)).view(1, len(units), *block.shape)
+                value += norms(j, rows, probes.expand(examples, *probes.shape[1:])).sum(axis=1).mean(axis=0)
+            return value, np.zeros(len(rows)), block.numel
+        generator = stream(seed, f"{stage}probes of {block.name} from example {problem.batch.offset}")
+        size = (examples, count, *block.shape)
+        signs = torch.randint(0, 2, size, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
+        return *hutchinson(norms(j, rows, signs)), count
+
     most, spent = max(max_products, LEAST), []
     values, errors = (np.zeros((len(blocks), len(blocks))) for _ in range(2))
     announce("probed blocks", len(blocks))
     for j, block in enumerate(blocks):
         rows = [i for i, other in enumerate(blocks) if i == j or block.kind == other.kind == "weight"]
-        measure = partial(prober.column, block, [blocks[i] for i in rows])
-        first = block.numel if exhaustive else min(probes_for(prober.examples), most)
+        first = block.numel if exhaustive else min(probes_for(examples), most)
+        measure = partial(column, j, rows)
         value, stderr, each = two_stages(measure, first, least=LEAST, most=most, own=[rows.index(j)], rtol=rtol)
         values[rows, j] = value
         errors[rows, j] = np.where(stderr > 0, np.maximum(stderr, rounding * value), 0)
         spent.append(sum(each))
         advance("probed blocks")
-    return Curvature.of(blocks, *symmetrize(values, errors), products=spent, rtol=rtol, reason=products.reason)
+    return Curvature.sampled(*symmetrize(values, errors), spent, rtol=rtol, reason=reason)
 
 
 def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
@@ -110,88 +128,35 @@ def hutchinson(norms: Array) -> tuple[Array, Array]:
     return norms.mean(axis=(0, 1)), widening(dof) * np.sqrt(variance / count) / examples
 
 
-@dataclass(frozen=True)
-class _Prober:
-    """Draws probes for one block after another, and measures the column of blocks that each gives."""
+def _norms_of_examples(
+    problem: Problem, products: Products, memory: int, j: int, rows: Sequence[int], probes: Tensor
+) -> Array:
+    """Probes (B, M, *shape of block j) to squared norms (B, M, rows), in chunks that fit the memory."""
+    column, blocks = problem.blocks[j], [problem.blocks[i] for i in rows]
+    like = block_parameter(problem.model, column)
+    numbers = 3 * sum(block.numel for block in (*blocks, column))  # probe, tangent, gradients
+    pairs = max(1, memory // (numbers * like.element_size() + problem.shape.bytes_per_example(1)))
+    at_once = min(probes.shape[1], pairs)
 
-    products: Products
-    batch: Batch
-    per: str
-    memory: int
-    bytes_per_example: int
-    seed: int
-
-    @property
-    def examples(self) -> int:
-        return self.batch.size if self.per == "example" else 1
-
-    def column(self, block: Block, rows: Sequence[Block], count: int, stage: str) -> tuple[Array, Array, int]:
-        """Squared norms of a column of blocks, their standard errors, and products spent.
-
-        By all unit vectors, exactly, where these are no more than the probes would be. What does not fit into memory is
-        tried again in smaller chunks.
-        """
-        generator = stream(self.seed, f"{stage}probes of {block.name} from example {self.batch.offset}")
-        try:
-            if block.numel <= count:
-                return self.unit_vectors(block, rows), np.zeros(len(rows)), block.numel
-            size = (self.examples, count, *block.shape)
-            signs = torch.randint(0, 2, size, generator=generator, dtype=torch.int8).mul_(2).sub_(1)
-            norms = self.norms(block, rows, signs)
-            return *hutchinson(norms), count
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error) or self.memory < MIN_BYTES:
-                raise
-        torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
-        return replace(self, memory=self.memory // 4).column(block, rows, count, stage)
-
-    def unit_vectors(self, block: Block, rows: Sequence[Block]) -> Array:
-        """Σ_k ‖H e_k‖², exact."""
-        value = np.zeros(len(rows))
-        for start in range(0, block.numel, UNITS):
-            units = torch.arange(start, min(start + UNITS, block.numel))
-            probes = torch.zeros(len(units), block.numel, dtype=torch.int8)
-            probes[torch.arange(len(units)), units] = 1
-            shared = probes.view(1, len(units), *block.shape).expand(self.examples, -1, *block.shape)
-            value += self.norms(block, rows, shared).sum(axis=1).mean(axis=0)
-        return value
-
-    def norms(self, block: Block, rows: Sequence[Block], probes: Tensor) -> Array:
-        """Probes (B, M, *shape) to squared norms (B, M, rows), in chunks that fit the memory."""
-        like = block_parameter(self.products.model, block)
-        if self.per == "batch":
-            parts = self._of_batch(block, rows, probes[0].to(like))
-            norms = torch.stack([part.double().square().sum(dim=1) for part in parts], dim=1)
-            return np.asarray(norms.unsqueeze(0).cpu().numpy())
-        pairs = self._pairs_at_once(block, rows)
-        at_once = min(probes.shape[1], pairs)
+    def measure() -> Array:
         pieces = []
-        for part in self.batch.chunks(max(1, pairs // at_once)):
-            start = part.offset - self.batch.offset
+        for part in problem.batch.chunks(max(1, pairs // at_once)):
+            start = part.offset - problem.batch.offset
             some = torch.split(probes[start : start + part.size], at_once, dim=1)
-            row = [self.products.column_norms(block, rows, each.to(like), part).detach() for each in some]
+            row = [products.column_norms(column, blocks, each.to(like), part).detach() for each in some]
             pieces.append(torch.cat(row, dim=1))
         return np.asarray(torch.cat(pieces).double().cpu().numpy())
 
-    def _of_batch(self, block: Block, rows: Sequence[Block], probes: Tensor) -> list[Tensor]:
-        """Probes (M, *shape) to products (M, P_i) with the batch's mean, in chunks that fit the memory."""
-        found = []
-        for some in torch.split(probes, self._pairs_at_once(block, rows)):
-            total: list[Tensor] = []
-            for part in self.batch.chunks(self._examples_at_once):
-                share = part.size / self.batch.size
-                each = [p.detach() * share for p in self.products.batch_column(block, rows, some, part)]
-                total = [a + b for a, b in zip(total, each, strict=True)] if total else each
-            found.append(total)
-        return [torch.cat(row) for row in zip(*found, strict=True)]
+    found = unless_out_of_memory(measure, examples=max(1, memory // MIN_BYTES))
+    return _norms_of_examples(problem, products, memory // 4, j, rows, probes) if found is None else found
 
-    @property
-    def _examples_at_once(self) -> int:
-        return max(1, self.memory // self.bytes_per_example)
 
-    def _pairs_at_once(self, block: Block, rows: Sequence[Block]) -> int:
-        """Products that fit the memory of one chunk, at least 1."""
-        numbers = 3 * sum(row.numel for row in (*rows, block))  # probe, tangent, gradients
-        examples = min(self.batch.size, self._examples_at_once) if self.per == "batch" else 1
-        size = numbers * block_parameter(self.products.model, block).element_size() + examples * self.bytes_per_example
-        return max(1, self.memory // size)
+def _norms_of_batch(
+    operator: CurvatureOperator, blocks: Sequence[Block], j: int, rows: Sequence[int], probes: Tensor
+) -> Array:
+    """The same of the mean over the batch, of probes (1, M, *shape of block j)."""
+    starts, alone = operator.starts, rows == [j]
+    columns = [(starts[j], r) for r in probes[0].reshape(probes.shape[1], -1).to(operator.like)]
+    places = [slice(0, blocks[j].numel)] if alone else [slice(starts[i], starts[i] + blocks[i].numel) for i in rows]
+    moved = operator.products(columns, whole=not alone)
+    return np.array([[[float(w[place].double().square().sum()) for place in places] for w in moved]])

@@ -40,9 +40,8 @@ from hessdiag.derivatives.backward import (
     logits_call,
     outputs_and_tangent,
     trace_blocks,
-    unit_cotangents,
 )
-from hessdiag.derivatives.losses import CrossEntropy, sides_of
+from hessdiag.derivatives.losses import CrossEntropy, sides_of, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
@@ -92,9 +91,7 @@ def sketch_per_example(
     value, stderr, spent = two_stages(measure, first, least=LEAST, most=max_products, own=(own, own), rtol=rtol)
     random = f"{spent[-1] - 2 * vectors} random directions of each example"
     reason = f"a basis of {vectors} and {random}" if vectors else random
-    return Curvature.of(
-        problem.blocks, value, stderr, products=[sum(spent)] * len(problem.blocks), rtol=rtol, reason=reason
-    )
+    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
 
 
 def _measure(

@@ -1,8 +1,4 @@
-"""The curvature matrix of the batch-mean loss as a linear operator, and eigenvalues, traces and norms of its blocks.
-
-The mean over the batch is summed up in chunks of examples; where these meet, as in batch normalisation, all are one.
-Each chunk is gone through once for all vectors that fit the memory, vmapped over them: a product alone is mostly
-overhead, and twenty together cost about two. They may be of different blocks.
+"""Eigenvalues, traces and norms of the curvature matrix of the batch-mean loss, and of its diagonal blocks.
 
 * All eigenvalues, exactly: of a Gauss-Newton matrix with few outputs by Gram matrices in output space, where
   A^T J_l J_l^T A, with S = A σ A^T the Hessian of the loss in the outputs, has the non-zero eigenvalues of block l; of
@@ -19,38 +15,29 @@ overhead, and twenty together cost about two. They may be of different blocks.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from itertools import accumulate, groupby, pairwise, zip_longest
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, groupby, zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import LinearOperator
-from torch import Tensor, nn
-from torch.func import vmap
+from torch import Tensor
 
-from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS, as_one_example
+from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS
 from hessdiag.curvature.norms import degrees_of_freedom, widening
 from hessdiag.curvature.pairs import pair_statistics
-from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget, is_out_of_memory
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.backward import FunctionalModel, Values, functional_jacobians
-from hessdiag.derivatives.losses import CallableLoss, Loss, MeanLoss
+from hessdiag.derivatives.backward import functional_jacobians
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import AD_MODES, PRODUCTS, Matrix, Products
-from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.derivatives.products import CurvatureOperator, Matrix
+from hessdiag.network.blocks import block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 from hessdiag.results.sharpness import BlockSharpness
 
-CHECKED = 4  # examples on which the ways to a product are compared
-MIN_BYTES = 2**16  # of a chunk, which are never too many
 DENSE = 1024  # entries in all of which the matrix is formed
 PROBES, GRADIENTS = 32, 64  # random signs of a trace: weights of a block, or outputs, whose gradients are all blocks'
 STEPS, DENSITY_STEPS, STARTS = 60, 40, 8  # of Lanczos' algorithm, and random starts of a density
@@ -60,183 +47,12 @@ ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
 Estimate = tuple[float, float]  # and its standard error
 Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and numel
-Column = tuple[int, Tensor]  # number of an entry, and a vector from it on
-
-
-@dataclass(frozen=True)
-class Part:
-    """Entries of a parameter that belong together: all of them, or those of an index."""
-
-    name: str
-    block: Block
-    index: tuple[slice, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the entries."""
-        return tuple(torch.empty(self.block.shape, device="meta")[self.index].shape)
-
-    @property
-    def numel(self) -> int:
-        """How many they are."""
-        return math.prod(self.shape)
-
-    def of(self, values: Tensor) -> Tensor:
-        """Its entries (K, *self.shape) of those of several whole parameters (K, *block.shape)."""
-        return values[(slice(None), *self.index)]
-
-
-def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> list[Part]:
-    """Blocks as parts of their own, and those that pack what `split` names in pieces, where that is certain.
-
-    Raises:
-        HessdiagError: no block does, and `split` asks for one kind.
-    """
-    parts = [part for block in blocks for part in _pieces(model, block, split) or [Part(block.name, block)]]
-    if split not in (None, "auto") and len(parts) == len(blocks):
-        known = "nn.MultiheadAttention, GPT-2 and experts of transformers, qkv of timm"
-        raise HessdiagError(f"split {split!r}: no block is packed in a way that is known ({known}); leave it out")
-    return parts
-
-
-def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
-    (above, _, leaf), module = block.owners[0].rpartition("."), model.get_submodule(block.owners[0])
-    parent: Any = model.get_submodule(above)
-    dim, letters, library = 0, "qkv", type(parent).__module__.partition(".")[0]
-    if split == "experts" and len(block.shape) == 3 and getattr(module, "num_experts", None) == block.shape[0]:
-        heads = block.shape[0]
-    elif split in (None, "experts"):
-        return []
-    elif isinstance(module, nn.MultiheadAttention) and block.attribute.startswith("in_proj_"):
-        heads = module.num_heads
-    elif leaf == "c_attn" and type(parent).__name__ == "GPT2Attention" and not parent.is_cross_attention:
-        dim, heads = len(block.shape) - 1, int(parent.num_heads)
-    elif leaf == "qkv" and library == "timm" and block.shape[0] == 3 * block.fan_in:
-        heads = int(parent.num_heads)
-    elif leaf in ("q_proj", "k_proj", "v_proj") and library == "transformers" and hasattr(parent, "head_dim"):
-        letters, heads = leaf[0], block.shape[0] // int(parent.head_dim)
-    else:
-        return []
-    names = {"experts": [str(n) for n in range(heads)], "heads": [f"{x}.{n}" for x in letters for n in range(heads)]}
-    kinds = names.get(str(split), list(letters))
-    size = block.shape[dim] // len(kinds)
-    places = [(slice(None),) * dim + (slice(n * size, (n + 1) * size),) for n in range(len(kinds))]
-    pieces = [Part(f"{block.name}[{kind}]", block, place) for kind, place in zip(kinds, places, strict=True)]
-    return pieces if len(pieces) > 1 else []
-
-
-class CurvatureOperator(LinearOperator):  # type: ignore[misc]
-    """H of the batch-mean loss over parts of parameters, one after the other, each as `flatten` orders it.
-
-    Products are taken `around` a context, in chunks of `memory` bytes. `names` are those of the parts; `reason` says
-    which way to a product is taken, and why not a faster one; where none is right, a `HessdiagError` is raised.
-    """
-
-    def __init__(
-        self, problem: Problem, matrix: Matrix, *, memory: int, parts: Sequence[Part] = (), seed: int = 0,
-        around: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    ) -> None:  # fmt: skip
-        self.problem, self.matrix, self.memory, self.around = problem, matrix, memory, around
-        self.network = FunctionalModel(problem.model)
-        few = problem if problem.batch.as_one else replace(problem, batch=problem.batch.narrow(0, CHECKED))
-        products = Products(as_one_example(few), matrix, seed=seed)
-        self.mode, self.reason = products.mode, products.reason
-        self.parts = tuple(parts) or tuple(Part(block.name, block) for block in problem.blocks)
-        self.names = tuple(part.name for part in self.parts)
-        self.at: Values = {b.name: block_parameter(problem.model, b).detach() for b in problem.blocks}
-        self.like = next(iter(self.at.values()))
-        *self.starts, size = accumulate((part.numel for part in self.parts), initial=0)
-        super().__init__(np.dtype(str(self.like.dtype).removeprefix("torch.")), (size, size))
-
-    def torch_matmat(self, V: Tensor) -> Tensor:
-        """H V of vectors V (P, K), on the model's device: (P, K)."""
-        rows = self.products([(0, v) for v in V.detach().to(self.like).T])
-        return torch.stack(rows, dim=1) if rows else torch.empty_like(V)
-
-    def products(self, columns: Sequence[Column]) -> list[Tensor]:
-        """Diagonal blocks of H times vectors: of each the same entries, at the cost of these."""
-        with self.around():
-            try:
-                return [w for some in self._fitting(columns) for w in self._products(some)]
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or self.memory < MIN_BYTES:
-                    raise
-            torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
-            self.memory //= 4
-            return self.products(columns)
-
-    def _fitting(self, columns: Sequence[Column]) -> Iterator[list[Column]]:
-        """As many together as fit the memory of one chunk, at least 1."""
-        some: list[Column] = []
-        examples = min(self.problem.batch.size, self._examples_at_once) * self.problem.shape.bytes_per_example(1)
-        low, high = self.shape[0], 0
-        for start, v in columns:
-            low, high = min(low, start), max(high, start + len(v))
-            numbers = 3 * (high - low) * v.element_size()  # tangent, gradient, product
-            if some and (len(some) + 1) * (examples + numbers) > self.memory:
-                yield some
-                some, low, high = [], start, start + len(v)
-            some.append((start, v))
-        if some:
-            yield some
-
-    def _products(self, columns: Sequence[Column]) -> list[Tensor]:
-        low, high = min(start for start, _ in columns), max(start + len(v) for start, v in columns)
-        places = [slice(start - low, start - low + len(v)) for start, v in columns]
-        rows = self.like.new_zeros(len(columns), high - low)
-        for row, place, (_, v) in zip(rows, places, columns, strict=True):
-            row[place] = v
-        parts = [part for part, start in zip(self.parts, self.starts, strict=True) if low <= start < high]
-        at = {part.block.name: self.at[part.block.name] for part in parts}
-        tangents = {name: value.new_zeros(len(rows), *value.shape) for name, value in at.items()}
-        for part, entries in zip(parts, torch.split(rows, [p.numel for p in parts], dim=1), strict=True):
-            part.of(tangents[part.block.name]).copy_(entries.view(-1, *part.shape))
-        total = torch.zeros_like(rows)
-        for piece, loss, share in self.pieces():
-
-            def one(r: Values, piece: Batch = piece, loss: Loss = loss) -> Tensor:
-                found = PRODUCTS[self.matrix][self.mode](self.network, loss, at, r, piece)
-                # Detached: a model may read a parameter from elsewhere, which has a gradient still.
-                return torch.cat([part.of(found[part.block.name].detach().unsqueeze(0)).flatten() for part in parts])
-
-            if self.mode == AD_MODES[0]:
-                total += share * vmap(one, randomness="same")(tangents).detach()
-            else:
-                each = [one({name: r[k] for name, r in tangents.items()}) for k in range(len(rows))]
-                total += share * torch.stack(each)
-        return [row[place] for row, place in zip(total, places, strict=True)]
-
-    def pieces(self) -> Iterator[tuple[Batch, Loss, float]]:
-        """Examples that fit the memory, and their loss, which counts so much in the batch's mean."""
-        batch, loss = self.problem.batch, self.problem.loss
-        for chunk in batch.chunks(self._examples_at_once):
-            if isinstance(loss, CallableLoss):  # which calls its function for each example on its own
-                yield replace(chunk, as_one=True, size=1), MeanLoss(loss), chunk.size / batch.size
-            else:
-                yield chunk, loss, 1 / batch.size
-
-    @property
-    def _examples_at_once(self) -> int:
-        return self.problem.shape.chunk(1, memory=self.memory)
-
-    def _matmat(self, X: Any) -> Any:
-        given = torch.from_numpy(np.array(X, dtype=self.dtype))
-        return self.torch_matmat(given.to(self.like.device)).cpu().numpy()
-
-    def _matvec(self, x: Any) -> Any:
-        return self._matmat(np.reshape(x, (-1, 1)))
-
-    def _adjoint(self) -> CurvatureOperator:
-        return self
-
-    _transpose = _adjoint
 
 
 def spectra(
-    problem: Problem, matrix: Matrix, parts: Sequence[Part], memory: MemoryBudget, *, density: bool, rtol: float,
-    seed: int,
-) -> tuple[list[BlockSharpness], str]:  # fmt: skip
-    """Spectra of parts, and of all together as the last, and which way was taken to them.
+    problem: Problem, matrix: Matrix, memory: MemoryBudget, *, density: bool, rtol: float, seed: int
+) -> tuple[list[BlockSharpness], str]:
+    """Spectra of blocks, and of all together as the last, and which way was taken to them.
 
     Blocks that are nothing beside the whole, factors of the size of rounding, are marked: that of a bias before batch
     normalisation is, which is zero by symmetry.
@@ -245,19 +61,20 @@ def spectra(
         density: whether to tell how sampled eigenvalues are distributed.
         rtol: residual of an extreme eigenvalue, relative to the largest in size.
     """
-    *starts, P = ends = [*accumulate((part.numel for part in parts), initial=0)]
-    bounds, named = [*pairwise(ends), (0, P)], [*((part.name, part.shape) for part in parts), ("", (P,))]
+    blocks = problem.blocks
+    *starts, P = accumulate((block.numel for block in blocks), initial=0)
     groups: list[Group] = [
-        (slice(*ends), {"name": name, "shape": shape, "numel": ends[1] - ends[0]})
-        for ends, (name, shape) in zip(bounds, named, strict=True)
+        (slice(start, start + b.numel), {"name": b.name, "shape": b.shape, "numel": b.numel})
+        for start, b in zip(starts, blocks, strict=True)
     ]
-    eps = torch.finfo(block_parameter(problem.model, parts[0].block).dtype).eps
+    groups.append((slice(0, P), {"name": "", "shape": (P,), "numel": P}))
+    eps = torch.finfo(block_parameter(problem.model, blocks[0]).dtype).eps
     outputs, values = problem.batch.size * problem.shape.outputs, list[Tensor]()
     if matrix == "ggn" and outputs <= EXACT_BATCH_OUTPUTS:
-        values = gram_eigenvalues(problem, parts, starts, memory)
+        values = gram_eigenvalues(problem, starts, memory)
         how = f"{outputs} outputs of all examples: all eigenvalues, by Gram matrices in output space"
     else:
-        operator = CurvatureOperator(problem, matrix, parts=parts, memory=memory.chunk, seed=seed)
+        operator = CurvatureOperator(problem, matrix, memory=memory.chunk, seed=seed)
         how = f"{f'all {P} rows' if P <= DENSE else 'sampled'} by products, {operator.reason}"
         if P <= DENSE:
             dense = operator.torch_matmat(torch.eye(P)).double()
@@ -288,17 +105,14 @@ def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockS
     )  # fmt: skip
 
 
-def gram_eigenvalues(
-    problem: Problem, parts: Sequence[Part], starts: Sequence[int], memory: MemoryBudget
-) -> list[Tensor]:
-    """Non-zero eigenvalues of the Gauss-Newton blocks of parts, and of all together."""
+def gram_eigenvalues(problem: Problem, starts: Sequence[int], memory: MemoryBudget) -> list[Tensor]:
+    """Non-zero eigenvalues of the Gauss-Newton blocks, and of all together."""
     examples, outputs = problem.batch.size, problem.shape.outputs
     row = outputs * problem.shape.element_size  # bytes of an entry's derivatives, of one example
     most = max(1, memory.total // (4 * row * examples))  # entries whose Jacobians are held
     total, found, sign = torch.zeros(()), [], torch.zeros(())
-    for _, some in groupby(zip(starts, parts, strict=True), key=lambda each: each[0] // most):
-        here = [part for _, part in some]
-        blocks, signs, rows = list({part.block.name: part.block for part in here}.values()), [], []
+    for _, some in groupby(zip(starts, problem.blocks, strict=True), key=lambda each: each[0] // most):
+        blocks, signs, rows = [block for _, block in some], [], []
         held = row * sum(block.numel for block in blocks) + problem.shape.bytes_per_example(outputs)
         for piece in problem.batch.chunks(max(1, memory.chunk // held)):
             y = piece.call(problem.model).detach()
@@ -306,18 +120,13 @@ def gram_eigenvalues(
             root = vectors * values.abs().sqrt().unsqueeze(1)  # (B, N, N)
             signs.append(values.sign() * (values.abs() > 1e-12 * values.abs().max()))
             J = functional_jacobians(problem.model, blocks, piece, root.permute(2, 0, 1).reshape(-1, *y.shape).to(y))
-            rows.append([_entries(part, J) for part in here])
+            rows.append([J[block.name].flatten(0, 1) for block in blocks])
         sign = torch.cat([each.flatten() for each in signs])
         for columns in zip(*rows, strict=True):
             R = torch.cat(columns).double()  # (B N, P)
             found.append(_eigenvalues(gram := R @ R.T, sign))
             total = total.to(gram) + gram
     return [*found, _eigenvalues(total, sign)]
-
-
-def _entries(part: Part, jacobians: dict[str, Tensor]) -> Tensor:
-    """Rows (B N, P) of a part's Jacobian."""
-    return part.of(jacobians[part.block.name].reshape(-1, *part.block.shape)).unsqueeze(-1).flatten(1)
 
 
 def _eigenvalues(gram: Tensor, sign: Tensor) -> Tensor:
@@ -435,7 +244,7 @@ def remainders(
         wide = float(widening(degrees_of_freedom(count, 1.0)))
         for run in runs:
             X = (run.beyond(C[:, run.rows]) @ run.beyond(D[:, run.rows]).T).double()
-            pairs = pair_statistics(X[None, None], X[None, None], 0)
+            pairs = pair_statistics(X[None, None], 0)
             yield _mean(X.diagonal()), (float(pairs["value"]), wide * float(pairs["variance"]) ** 0.5)
         return
     for number, run in enumerate(runs):
@@ -465,7 +274,7 @@ def output_gradients(operator: CurvatureOperator, count: int, generator: torch.G
             if not piece.as_one:  # all examples' gradients together
                 piece, sent = replace(piece, as_one=True, size=1), sent.unsqueeze(1)
             J = functional_jacobians(problem.model, problem.blocks, piece, sent)
-            total = total + torch.cat([_entries(part, J) for part in operator.parts], dim=1)
+            total = total + torch.cat([J[name].flatten(0, 1) for name in operator.names], dim=1)
         rows.append(total.view(-1, at_once, total.shape[1]))
     found = torch.cat(rows, dim=1)
     return found[0], found[-1]

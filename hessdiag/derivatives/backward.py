@@ -45,13 +45,6 @@ def trace_blocks(problem: Problem, part: Batch) -> Trace:
     return problem.trace(part, owners_of(structured), in_common=looked_up_in_common(structured))
 
 
-def unit_cotangents(y: Tensor) -> Tensor:
-    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
-    count = math.prod(y.shape[1:])
-    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
-    return basis.expand(count, *y.shape)
-
-
 def block_vjps(
     model: nn.Module, part: Batch, blocks: Sequence[Block], traced: Trace, cotangents: Tensor | SampledSoftmax, *,
     at_once: int | None = None,
@@ -82,7 +75,7 @@ def block_vjps(
         at_once = 1  # several are slower: PyTorch loops over them for a convolution, and copies them
     found = backpropagate(start, edges, sent, at_once=at_once)
     own = {
-        block.name: None if gradient is None else gradient.detach().flatten(1).unsqueeze(0)
+        block.name: None if gradient is None else gradient.detach().reshape(1, len(gradient), -1)
         for block, gradient in zip(unruled, found[len(inner) :], strict=True)
     }
     yield from jacobians_of(model, part, blocks, calls, [*phis, *found[: len(inner)]], cotangents, own)
@@ -108,20 +101,16 @@ def jacobians_of(
         assert isinstance(cotangents, Tensor)
         dense |= functional_jacobians(model, others, part, cotangents)
     for block in blocks:
-        if block.kind == "scalar":
-            assert isinstance(cotangents, Tensor)
-            column = output_tangent(model, block, part)  # (B, *out)
-            yield DenseJacobian.of((cotangents * column).flatten(2).sum(dim=2).T.unsqueeze(2))
-        elif block.structured:
-            yield block_jacobian(model, block, calls, phis, examples=part.size)
-        else:
+        if _has_no_rule(block):
             J = dense.pop(block.name)
             yield None if J is None else DenseJacobian.of(J)
+        else:
+            yield block_jacobian(model, block, calls, phis, examples=part.size)
 
 
 def _has_no_rule(block: Block) -> bool:
     """Whether a block is measured by gradients in the parameter itself."""
-    return not block.structured and block.kind != "scalar"
+    return not block.structured or block.kind == "scalar"
 
 
 def block_jacobian(
@@ -325,17 +314,6 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
         for name, examples in found.items():
             examples.append(torch.stack([row[name].to_dense().flatten() for row in each]))
     return {name: torch.stack(examples) for name, examples in found.items()}
-
-
-def output_tangent(model: nn.Module, block: Block, batch: Batch) -> Tensor:
-    """∂y/∂u for a scalar block u, (B, *out).
-
-    By reverse mode where forward mode was found out to differ (`block.structured` is off): it differentiates what the
-    model computes under `torch.no_grad()`.
-    """
-    at = {block.name: block_parameter(model, block).detach()}
-    along = {name: torch.ones_like(value) for name, value in at.items()}
-    return outputs_and_tangent(FunctionalModel(model), at, along, batch, forward_mode=block.structured)[1]
 
 
 def outputs_and_tangent(

@@ -315,18 +315,10 @@ class JacobianSum(Jacobian):
 
 
 def merge(parts: Sequence[Jacobian]) -> Jacobian:
-    """Sum of the Jacobians of several calls of layers that share a weight: those of one form become one."""
-    each = [term for part in parts for term in (part.terms if isinstance(part, JacobianSum) else (part,))]
-    lookups = [part for part in each if isinstance(part, LookupJacobian)]
-    low_rank = [part for part in each if isinstance(part, LowRankJacobian)]
-    dense = [part for part in each if isinstance(part, DenseJacobian)]
-    others = [part for part in each if not isinstance(part, LookupJacobian | LowRankJacobian | DenseJacobian)]
-    terms: list[Jacobian] = []
-    if lookups:
-        size = max(part.size for part in lookups)
-        phi = torch.cat([part.phi * (part.size / size) for part in lookups], dim=2)
-        summed = LookupJacobian.of(torch.cat([part.numbers for part in lookups], dim=1), phi, lookups[0].height)
-        terms.append(lookups[0] if len(lookups) == 1 else replace(summed, size=summed.size * size))
+    """Sum of the Jacobians of several calls of layers that share a weight: linear layers' become one."""
+    low_rank = [part for part in parts if isinstance(part, LowRankJacobian)]
+    dense = [part for part in parts if isinstance(part, DenseJacobian)]
+    terms = [part for part in parts if not isinstance(part, LowRankJacobian | DenseJacobian)]
     for alike in ([part for part in low_rank if part.transposed == kind] for kind in (False, True)):
         if len(alike) > 1:  # their sites together, with channels innermost, as linear layers have them
             size = max(part.size for part in alike)
@@ -336,7 +328,6 @@ def merge(parts: Sequence[Jacobian]) -> Jacobian:
         else:
             terms += alike
     terms += dense if len(dense) < 2 else [JacobianSum(tuple(dense)).dense()]
-    terms += others
     return terms[0] if len(terms) == 1 else JacobianSum(tuple(terms))
 
 

@@ -34,6 +34,13 @@ EXAMPLES_TRIED, NUMBERS_TRIED = 64, 2**22  # examples and outputs on which a fun
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
 
+def unit_cotangents(y: Tensor) -> Tensor:
+    """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
+    count = math.prod(y.shape[1:])
+    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
+    return basis.expand(count, *y.shape)
+
+
 class Loss:
     """A loss of each example's outputs: (B, *out) in, one value an example out.
 
@@ -77,9 +84,7 @@ class Loss:
 
     def hessian_matrix(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """S as a matrix over an example's flattened outputs, shape (B, N, N)."""
-        count = math.prod(y.shape[1:])
-        basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
-        return self.hessian_products(y, targets, basis).flatten(2).permute(1, 2, 0)
+        return self.hessian_products(y, targets, unit_cotangents(y)).flatten(2).permute(1, 2, 0)
 
     def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         """A v of several v, (q, B, *out); only where `has_root`."""
@@ -455,23 +460,12 @@ class CallableLoss(Loss):
         return loss.reshape(())
 
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
-        """What the loss was called with, what it made of it, and what to write instead."""
+        """What the loss was called with, and what it made of it."""
         shape = tuple(y[:1].flatten(0, 1).shape if self.reading.flat[0] else y[:1].shape)
-        given = "None" if targets is None else f"targets {tuple(targets[:1].shape)}"
-        how = "write a function of these two that returns a scalar"
-        if targets is None and "NoneType" in str(error):
-            how = "pass targets"
-        elif isinstance(error, AttributeError) or "indices" in str(error):  # out.logits, out["logits"]
-            how = (
-                "it is given the tensor of outputs, not the model's output object: pick the tensor with output=..., and"
-                " write the loss of it and the targets, or name one, as in loss='cross-entropy'"
-            )
-        elif targets is not None and y.dim() == 2 and y.shape[1] == 1 and targets.dim() == 1:
-            how = "give both the same shape, as in targets.unsqueeze(-1)"
-        elif targets is not None and not targets.is_floating_point() and isinstance(error, RuntimeError):
-            how = f"targets are {targets.dtype}, convert them if the loss compares numbers, as in targets.float()"
+        given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
-        return f"the loss {self.name!r} cannot be called with {call}: {how}"
+        how = "write a function of these two that returns a scalar; of a model's output object pick the tensor with"
+        return f"the loss {self.name!r} cannot be called with {call}: {how} output=..."
 
 
 class BatchLoss(CallableLoss):
@@ -614,10 +608,8 @@ def check_values(y: Tensor, targets: Tensor) -> None:
     """Refuse targets that are not one number for each output."""
     alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
     if targets.shape[1:] != y.shape[1:] and not alone:
-        labels = not targets.is_floating_point() and targets.dim() < y.dim()
-        classes = "pass targets of that shape, or class indices as integers: targets.long()"
-        remedy = "class indices are for loss 'cross-entropy'" if labels else classes
-        raise HessdiagError(f"targets have shape {tuple(targets.shape)}, the outputs {_whole(y, targets)}: {remedy}")
+        what = f"targets have shape {tuple(targets.shape)}, the outputs {_whole(y, targets)}"
+        raise HessdiagError(f"{what}: pass targets of that shape; class indices are for loss 'cross-entropy'")
 
 
 def class_dimension(
@@ -632,9 +624,15 @@ def class_dimension(
     if is_like_outputs(y, targets):
         fitting = _dims_of_probabilities(targets, possible)
     else:
-        fitting = [dim for dim in possible if targets.shape[1:] == y.shape[1:dim] + y.shape[dim + 1 :]]
+        shapes = {dim: y.shape[1:dim] + y.shape[dim + 1 :] for dim in possible}
+        fitting = [dim for dim in possible if targets.shape[1:] == shapes[dim]]
         if not fitting or targets.is_floating_point():
-            raise HessdiagError(_misfit(y, targets, possible, fitting))
+            wanted = " or ".join(str((len(targets), *shape)) for shape in shapes.values())
+            raise HessdiagError(
+                f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, integers of"
+                f" shape {wanted}, or probabilities of the outputs' shape {_whole(y, targets)}; pass class_dim=-1"
+                " (--output :-1) where the classes are last"
+            )
     if len(fitting) > 1 and usual is not None:
         fitting = [usual % y.dim()]
     if len(fitting) > 1:
@@ -678,23 +676,13 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
     return fitting
 
 
-def _misfit(y: Tensor, targets: Tensor, possible: list[int], fitting: list[int]) -> str:
-    if fitting:
-        return f"targets are {targets.dtype} of shape {tuple(targets.shape)}: class indices are integers, use .long()"
-    shapes = [(len(targets), *y.shape[1:dim], *y.shape[dim + 1 :]) for dim in possible]
-    wanted = f"class indices of shape {' or '.join(map(str, shapes))}"
-    what = f"or probabilities of the outputs' shape {_whole(y, targets)}"
-    last = ": pass class_dim=-1 (--output :-1) where the classes are last" if targets.shape[1:] == y.shape[1:-1] else ""
-    return f"targets have shape {tuple(targets.shape)}, expected {wanted}, {what}{last}"
-
-
 def _whole(y: Tensor, targets: Tensor) -> tuple[int, ...]:
     return len(targets), *y.shape[1:]
 
 
 def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
     if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
-        message = f"targets hold class {int(targets.max())} (smallest {int(targets.min())}), but the network has"
-        if classes == 1:
-            raise HessdiagError(f"{message} 1 output: pass targets.float() for a regression")
-        raise HessdiagError(f"{message} {classes} outputs: class indices run from 0 to {classes - 1}")
+        raise HessdiagError(
+            f"targets hold classes {int(targets.min())} to {int(targets.max())}, but the network has {classes} outputs:"
+            f" class indices run from 0 to {classes - 1}; targets of a regression are floats"
+        )

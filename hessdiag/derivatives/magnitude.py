@@ -42,21 +42,3 @@ def sum_of_squares(values: Tensor) -> float:
     """
     pieces = (piece.double() for piece in torch.split(values.detach().reshape(-1), PIECE))
     return sum(float(piece.dot(piece)) for piece in pieces)
-
-
-class SquaresOnce:
-    """`sum_of_squares` of tensors that are asked for by several, each computed once.
-
-    >>> squares, values = SquaresOnce(), torch.tensor([1.0, -3.0])
-    >>> squares(values), squares(values)
-    (10.0, 10.0)
-    """
-
-    def __init__(self) -> None:
-        self.known: dict[int, tuple[Tensor, float]] = {}  # with the tensors, whose ids stay theirs
-
-    def __call__(self, values: Tensor) -> float:
-        """Σ v²."""
-        if id(values) not in self.known:
-            self.known[id(values)] = values, sum_of_squares(values)
-        return self.known[id(values)][1]

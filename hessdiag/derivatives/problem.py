@@ -9,7 +9,7 @@ from torch import nn
 
 from hessdiag.arguments import matching
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.losses import Loss, MeanLoss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
 from hessdiag.network.trace import NetworkShape, Trace, measure_shapes, trace
@@ -51,6 +51,19 @@ class Problem:
         shape = measure_shapes(self.model, self.batch, blocks)
         return replace(self, blocks=blocks, shape=shape, skipped=(*self.skipped, *skipped))
 
+    @property
+    def shape_of_whole(self) -> NetworkShape:
+        """Sizes where, whatever is asked, all examples are called."""
+        return replace(self.shape, element_size=self.shape.element_size * self.batch.size)
+
+    def as_one_example(self) -> Problem:
+        """The mean loss of the batch as that of one example, whose outputs are all of the batch's."""
+        if self.batch.as_one:
+            return self
+        shape = replace(self.shape_of_whole, outputs=self.batch.size * self.shape.outputs, returned=0)
+        together = replace(self.batch, as_one=True, size=1)
+        return replace(self, batch=together, loss=MeanLoss(self.loss), shape=shape)
+
     def without(self, left: Mapping[str, str]) -> Problem:
         """Without some blocks, which are skipped for a reason each."""
         kept = [block for block in self.blocks if block.name not in left]
@@ -63,8 +76,3 @@ class Problem:
         names = [block.name for block in self.blocks]
         kept = matching(patterns, names)
         return self.without({name: "not asked for" for name in names if name not in kept})
-
-    @property
-    def weights(self) -> list[Block]:
-        """The weight blocks: those of the heatmap."""
-        return [block for block in self.blocks if block.kind == "weight"]

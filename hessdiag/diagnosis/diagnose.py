@@ -292,17 +292,18 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
     if any(part.blocks != first.blocks for part in measured):
         raise HessdiagError("some examples take another path through the model than others: measure in one process")
     problem = replace(problem, blocks=first.blocks, shape=first.shape, skipped=first.skipped)
-    curvature = merge([part.curvature for part in measured], sizes, rtol=settings.rtol)
+    curvature = merge([part.curvature for part in measured], sizes)
     moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
     size = sum(sizes) if settings.per == "batch" else 1
     blocks = block_reports(problem, moments, curvature, size=size, matrix=settings.matrix)
+    weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight" and not settings.quick]
     return Report(
         blocks=blocks,
         heatmap=Heatmap(
-            names=tuple(block.name for block in problem.weights if not settings.quick),
-            numel=tuple(block.numel for block in problem.weights if not settings.quick),
-            frobenius_sq=curvature.frobenius_sq,
-            stderr=curvature.stderr,
+            names=tuple(problem.blocks[i].name for i in weights),
+            numel=tuple(problem.blocks[i].numel for i in weights),
+            frobenius_sq=curvature.frobenius_sq[weights][:, weights],
+            stderr=curvature.stderr[weights][:, weights],
         ),
         skipped=problem.skipped,
         model=type(problem.model).__name__,

@@ -7,10 +7,11 @@ formed. The same pass gives the signals of the network and checks how it is read
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, sum_over
 from hessdiag.data.seeds import gaussians, stream
-from hessdiag.derivatives.magnitude import SquaresOnce, largest_entry, sum_of_squares
+from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.checks import GradientColumn
@@ -222,7 +223,7 @@ def _sums(
         dx, dout, of_own, at_signals = _split(found, len(starts), len(ends), len(parameters))
         if watched is not None:
             watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
-    squares, sums = SquaresOnce(), {}
+    squares, sums = cache(sum_of_squares), {}  # of tensors that several ask for
     if part.within is None:
         curved = None if settings.quick else _curvature_cotangents(problem, part, y, seed)
         sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), curved, squares)
@@ -253,7 +254,7 @@ def _sums(
 
 def _layer_sums(
     problem: Problem, part: Batch, seen: Trace, around: Sequence[tuple[Tensor | None, Tensor | None]],
-    curved: Tensor | None, squares: SquaresOnce,
+    curved: Tensor | None, squares: Callable[[Tensor], float],
 ) -> dict[str, Array]:  # fmt: skip
     """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
 
@@ -279,7 +280,7 @@ def _split(values: Sequence[Tensor | None], *sizes: int) -> list[Sequence[Tensor
 
 
 def _call_sums(
-    module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: SquaresOnce
+    module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Callable[[Tensor], float]
 ) -> list[float]:
     """A row of `_Layer`: one call's activations and their gradients."""
     assert call.output is not None
@@ -330,13 +331,13 @@ def block_reports(
 ) -> tuple[BlockReport, ...]:
     """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
     rows = []
-    for block in problem.blocks:
+    for i, block in enumerate(problem.blocks):
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
         scales = _scales(block, problem.shape, moments, weight_sq)
         scales |= {key: scales[key] / size for key in FACTORS[1:]}
-        measured = curvature.diagonal[block.name]
-        none = block.name in moments.without and matrix == "ggn" and not math.isnan(measured.frobenius_sq)
-        sigma = 0.0 if none else measured.frobenius_sq / block.numel
+        norm = float(curvature.frobenius_sq[i, i])
+        none = block.name in moments.without and matrix == "ggn" and not math.isnan(norm)
+        sigma = 0.0 if none else norm / block.numel
         rows.append(
             BlockReport(
                 **block.described,
@@ -344,12 +345,12 @@ def block_reports(
                 nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
                 weight_sq=weight_sq,
                 avg_sq_singular_value=sigma,
-                stderr=measured.stderr / block.numel,
+                stderr=float(curvature.stderr[i, i]) / block.numel,
                 ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
                 relative_ratio=math.nan,
-                products=measured.products,
-                ended=measured.ended,
-                trace=0.0 if none else measured.trace,
+                products=int(curvature.products[i]),
+                ended=curvature.ended(i),
+                trace=0.0 if none else float(curvature.traces[i]),
             )
         )
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])

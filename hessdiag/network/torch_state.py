@@ -54,7 +54,7 @@ def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], o
         stack.enter_context(torch.enable_grad())
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(in_calls(_Formulas()))
+        stack.enter_context(in_calls(_Formulas(FORMULAS)))
         if seed is not None and (call is None or draws_random_numbers(call)):
             stack.enter_context(seeded_rng(seed))
         yield
@@ -231,9 +231,9 @@ class _Formulas(TorchFunctionMode):
     what they would compute again, by when the hooks of a measurement are gone. Dropout is off.
     """
 
-    def __init__(self, formulas: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    def __init__(self, formulas: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()
-        self.formulas = FORMULAS if formulas is None else formulas
+        self.formulas = formulas
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:

@@ -100,21 +100,22 @@ def backpropagate(
 ) -> list[Tensor | None]:
     """Back-propagate cotangents (Q, B, *out) of the outputs, `at_once` together: (Q, *shape) gradients at each edge.
 
-    None where the outputs do not depend on it. In place of the outputs y may stand a place before them.
+    None where the outputs do not depend on it. In place of the outputs y may stand a place before them. A gradient of
+    an embedding may be sparse in torch.
     """
     if at_once is not None and len(cotangents) > at_once:
         return _in_pieces(y, edges, cotangents, at_once)
     if not edges or (isinstance(y, Tensor) and not y.requires_grad):
         return [None] * len(edges)
     if len(cotangents) == 1:
-        return [None if g is None else _strided(g).unsqueeze(0) for g in _sent_back(y, edges, cotangents[0])]
+        return [None if g is None else g.to_dense().unsqueeze(0) for g in _sent_back(y, edges, cotangents[0])]
     try:
         batched = torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
         return list(batched)
     except Exception:  # an operation without a batching rule, such as GroupNorm's backward, or of the user's
         rows = [_sent_back(y, edges, v) for v in cotangents]
         return [
-            None if column[0] is None else torch.stack([_strided(g) for g in column])
+            None if column[0] is None else torch.stack([g.to_dense() for g in column])
             for column in zip(*rows, strict=True)
         ]
 
@@ -153,11 +154,6 @@ def writes_outputs(y: Tensor | GradientEdge, edge: GradientEdge) -> bool:
     if isinstance(y, GradientEdge):
         return y == edge
     return y.grad_fn is edge.node and y.output_nr == edge.output_nr
-
-
-def _strided(gradient: Tensor) -> Tensor:
-    """The gradient as a plain tensor: that of an embedding may be sparse."""
-    return gradient.to_dense() if gradient.is_sparse else gradient
 
 
 @contextmanager

@@ -344,7 +344,7 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), (X,), {"max_products": 1}, "max_products 1"),
     (nn.Linear(4, 3), (X,), {"loss": "cross-entropy"}, "needs targets"),
     (nn.Linear(4, 3), (X, torch.zeros(6, 2)), {"loss": "mse"}, "targets have shape"),
-    (nn.Linear(4, 3), (X, torch.full((6,), 7)), {"loss": "cross-entropy"}, "class 7"),
+    (nn.Linear(4, 3), (X, torch.full((6,), 7)), {"loss": "cross-entropy"}, "to 7, but the network has"),
     (nn.Linear(4, 3), (X, torch.tensor([0, 1, 1, 2, 0, 99])), {}, "class indices run from 0 to 2"),
     (nn.Linear(4, 3), (X, torch.tensor([0, 1, -5, 2, 0, 0])), {}, "class indices run from 0 to 2"),
     (nn.Linear(4, 3), (X,), {"loss": lambda y, t: y}, "return a scalar"),

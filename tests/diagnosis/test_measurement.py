@@ -98,7 +98,7 @@ def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
 
 def test_later_batches_are_checked_for_targets_and_for_another_path() -> None:
     later = [(torch.ones(2, 4), torch.tensor([0, 1])), (torch.ones(2, 4), torch.tensor([0, 7]))]
-    with pytest.raises(hessdiag.HessdiagError, match="targets hold class 7"):
+    with pytest.raises(hessdiag.HessdiagError, match="targets hold classes 0 to 7"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), loss="cross-entropy")
     with pytest.raises(hessdiag.HessdiagError, match="let every batch be"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), torch.tensor([0, 1]))
