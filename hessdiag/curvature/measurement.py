@@ -55,8 +55,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for option, choices in CHOICES.items():
-            if (value := getattr(self, option)) not in choices:
-                raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")
+            check_choice(option, getattr(self, option), choices)
         if self.rtol is not None:
             check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
         check_whole("max_products", self.max_products, least=2)
@@ -158,3 +157,9 @@ def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curv
             rtol=rtol, max_products=most, seed=seed,
         )  # fmt: skip
     return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))
+
+
+def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")

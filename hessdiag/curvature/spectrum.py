@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.linalg import eigh_tridiagonal
-from torch import Tensor
+from torch import Tensor, nn
 
 from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS
 from hessdiag.curvature.norms import degrees_of_freedom, widening
@@ -32,8 +32,9 @@ from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import functional_jacobians
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import CurvatureOperator, Matrix
-from hessdiag.network.blocks import block_parameter
+from hessdiag.derivatives.products import CurvatureOperator, Matrix, Part
+from hessdiag.errors import HessdiagError
+from hessdiag.network.blocks import Block, block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 from hessdiag.results.sharpness import BlockSharpness
@@ -49,10 +50,50 @@ Estimate = tuple[float, float]  # and its standard error
 Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and numel
 
 
+def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> list[Part]:
+    """Blocks as parts of their own, and those that pack what `split` names in pieces, where that is certain.
+
+    Raises:
+        HessdiagError: no block does, and `split` asks for one kind.
+    """
+    parts = [part for block in blocks for part in _pieces(model, block, split) or [Part(block.name, block)]]
+    if split not in (None, "auto") and len(parts) == len(blocks):
+        known = "nn.MultiheadAttention, GPT-2 and experts of transformers, qkv of timm"
+        raise HessdiagError(f"split {split!r}: no block is packed in a way that is known ({known}); leave it out")
+    return parts
+
+
+def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
+    (above, _, leaf), module = block.owners[0].rpartition("."), model.get_submodule(block.owners[0])
+    parent: Any = model.get_submodule(above)
+    dim, letters, library = 0, "qkv", type(parent).__module__.partition(".")[0]
+    if split == "experts" and len(block.shape) == 3 and getattr(module, "num_experts", None) == block.shape[0]:
+        heads = block.shape[0]
+    elif split in (None, "experts"):
+        return []
+    elif isinstance(module, nn.MultiheadAttention) and block.attribute.startswith("in_proj_"):
+        heads = module.num_heads
+    elif leaf == "c_attn" and type(parent).__name__ == "GPT2Attention" and not parent.is_cross_attention:
+        dim, heads = len(block.shape) - 1, int(parent.num_heads)
+    elif leaf == "qkv" and library == "timm" and block.shape[0] == 3 * block.fan_in:
+        heads = int(parent.num_heads)
+    elif leaf in ("q_proj", "k_proj", "v_proj") and library == "transformers" and hasattr(parent, "head_dim"):
+        letters, heads = leaf[0], block.shape[0] // int(parent.head_dim)
+    else:
+        return []
+    names = {"experts": [str(n) for n in range(heads)], "heads": [f"{x}.{n}" for x in letters for n in range(heads)]}
+    kinds = names.get(str(split), list(letters))
+    size = block.shape[dim] // len(kinds)
+    places = [(slice(None),) * dim + (slice(n * size, (n + 1) * size),) for n in range(len(kinds))]
+    pieces = [Part(f"{block.name}[{kind}]", block, place) for kind, place in zip(kinds, places, strict=True)]
+    return pieces if len(pieces) > 1 else []
+
+
 def spectra(
-    problem: Problem, matrix: Matrix, memory: MemoryBudget, *, density: bool, rtol: float, seed: int
-) -> tuple[list[BlockSharpness], str]:
-    """Spectra of blocks, and of all together as the last, and which way was taken to them.
+    problem: Problem, matrix: Matrix, parts: Sequence[Part], memory: MemoryBudget, *, density: bool, rtol: float,
+    seed: int,
+) -> tuple[list[BlockSharpness], str]:  # fmt: skip
+    """Spectra of parts, and of all together as the last, and which way was taken to them.
 
     Blocks that are nothing beside the whole, factors of the size of rounding, are marked: that of a bias before batch
     normalisation is, which is zero by symmetry.
@@ -61,20 +102,19 @@ def spectra(
         density: whether to tell how sampled eigenvalues are distributed.
         rtol: residual of an extreme eigenvalue, relative to the largest in size.
     """
-    blocks = problem.blocks
-    *starts, P = accumulate((block.numel for block in blocks), initial=0)
+    *starts, P = accumulate((part.numel for part in parts), initial=0)
     groups: list[Group] = [
-        (slice(start, start + b.numel), {"name": b.name, "shape": b.shape, "numel": b.numel})
-        for start, b in zip(starts, blocks, strict=True)
+        (slice(start, start + each.numel), {"name": each.name, "shape": each.shape, "numel": each.numel})
+        for start, each in zip(starts, parts, strict=True)
     ]
     groups.append((slice(0, P), {"name": "", "shape": (P,), "numel": P}))
-    eps = torch.finfo(block_parameter(problem.model, blocks[0]).dtype).eps
+    eps = torch.finfo(block_parameter(problem.model, parts[0].block).dtype).eps
     outputs, values = problem.batch.size * problem.shape.outputs, list[Tensor]()
     if matrix == "ggn" and outputs <= EXACT_BATCH_OUTPUTS:
-        values = gram_eigenvalues(problem, starts, memory)
+        values = gram_eigenvalues(problem, parts, starts, memory)
         how = f"{outputs} outputs of all examples: all eigenvalues, by Gram matrices in output space"
     else:
-        operator = CurvatureOperator(problem, matrix, memory=memory.chunk, seed=seed)
+        operator = CurvatureOperator(problem, matrix, parts=parts, memory=memory.chunk, seed=seed)
         how = f"{f'all {P} rows' if P <= DENSE else 'sampled'} by products, {operator.reason}"
         if P <= DENSE:
             dense = operator.torch_matmat(torch.eye(P)).double()
@@ -105,14 +145,17 @@ def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockS
     )  # fmt: skip
 
 
-def gram_eigenvalues(problem: Problem, starts: Sequence[int], memory: MemoryBudget) -> list[Tensor]:
-    """Non-zero eigenvalues of the Gauss-Newton blocks, and of all together."""
+def gram_eigenvalues(
+    problem: Problem, parts: Sequence[Part], starts: Sequence[int], memory: MemoryBudget
+) -> list[Tensor]:
+    """Non-zero eigenvalues of the Gauss-Newton blocks of parts, and of all together."""
     examples, outputs = problem.batch.size, problem.shape.outputs
     row = outputs * problem.shape.element_size  # bytes of an entry's derivatives, of one example
     most = max(1, memory.total // (4 * row * examples))  # entries whose Jacobians are held
     total, found, sign = torch.zeros(()), [], torch.zeros(())
-    for _, some in groupby(zip(starts, problem.blocks, strict=True), key=lambda each: each[0] // most):
-        blocks, signs, rows = [block for _, block in some], [], []
+    for _, some in groupby(zip(starts, parts, strict=True), key=lambda each: each[0] // most):
+        here = [part for _, part in some]
+        blocks, signs, rows = list({part.block.name: part.block for part in here}.values()), [], []
         held = row * sum(block.numel for block in blocks) + problem.shape.bytes_per_example(outputs)
         for piece in problem.batch.chunks(max(1, memory.chunk // held)):
             y = piece.call(problem.model).detach()
@@ -120,13 +163,18 @@ def gram_eigenvalues(problem: Problem, starts: Sequence[int], memory: MemoryBudg
             root = vectors * values.abs().sqrt().unsqueeze(1)  # (B, N, N)
             signs.append(values.sign() * (values.abs() > 1e-12 * values.abs().max()))
             J = functional_jacobians(problem.model, blocks, piece, root.permute(2, 0, 1).reshape(-1, *y.shape).to(y))
-            rows.append([J[block.name].flatten(0, 1) for block in blocks])
+            rows.append([_entries(part, J) for part in here])
         sign = torch.cat([each.flatten() for each in signs])
         for columns in zip(*rows, strict=True):
             R = torch.cat(columns).double()  # (B N, P)
             found.append(_eigenvalues(gram := R @ R.T, sign))
             total = total.to(gram) + gram
     return [*found, _eigenvalues(total, sign)]
+
+
+def _entries(part: Part, jacobians: dict[str, Tensor]) -> Tensor:
+    """Rows (B N, P) of a part's Jacobian."""
+    return part.of(jacobians[part.block.name].reshape(-1, *part.block.shape)).unsqueeze(-1).flatten(1)
 
 
 def _eigenvalues(gram: Tensor, sign: Tensor) -> Tensor:
@@ -274,7 +322,7 @@ def output_gradients(operator: CurvatureOperator, count: int, generator: torch.G
             if not piece.as_one:  # all examples' gradients together
                 piece, sent = replace(piece, as_one=True, size=1), sent.unsqueeze(1)
             J = functional_jacobians(problem.model, problem.blocks, piece, sent)
-            total = total + torch.cat([J[name].flatten(0, 1) for name in operator.names], dim=1)
+            total = total + torch.cat([_entries(part, J) for part in operator.parts], dim=1)
         rows.append(total.view(-1, at_once, total.shape[1]))
     found = torch.cat(rows, dim=1)
     return found[0], found[-1]

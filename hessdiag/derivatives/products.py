@@ -18,9 +18,10 @@ and twenty together cost about two. They may be of different blocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, Literal, cast
@@ -228,15 +229,38 @@ class Products:
         return right
 
 
-class CurvatureOperator(LinearOperator):  # type: ignore[misc]
-    """H of the batch-mean loss over a problem's blocks, one after the other, each as `flatten` orders it.
+@dataclass(frozen=True)
+class Part:
+    """Entries of a parameter that belong together: all of them, or those of an index."""
 
-    Products are taken `around` a context, in chunks of `memory` bytes. `names` are those of the blocks; `reason` says
+    name: str
+    block: Block
+    index: tuple[slice, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the entries."""
+        return tuple(torch.empty(self.block.shape, device="meta")[self.index].shape)
+
+    @property
+    def numel(self) -> int:
+        """How many they are."""
+        return math.prod(self.shape)
+
+    def of(self, values: Tensor) -> Tensor:
+        """Its entries (K, *self.shape) of those of several whole parameters (K, *block.shape)."""
+        return values[(slice(None), *self.index)]
+
+
+class CurvatureOperator(LinearOperator):  # type: ignore[misc]
+    """H of the batch-mean loss over parts of parameters, one after the other, each as `flatten` orders it.
+
+    Products are taken `around` a context, in chunks of `memory` bytes. `names` are those of the parts; `reason` says
     which way to a product is taken, and why not a faster one; where none is right, a `HessdiagError` is raised.
     """
 
     def __init__(
-        self, problem: Problem, matrix: Matrix, *, memory: int, seed: int = 0,
+        self, problem: Problem, matrix: Matrix, *, memory: int, parts: Sequence[Part] = (), seed: int = 0,
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:  # fmt: skip
         self.problem, self.matrix, self.memory, self.around = problem, matrix, memory, around
@@ -244,10 +268,11 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         few = problem if problem.batch.as_one else replace(problem, batch=problem.batch.narrow(0, CHECKED))
         products = Products(few.as_one_example(), matrix, seed=seed)
         self.mode, self.reason = products.mode, products.reason
-        self.names = tuple(block.name for block in problem.blocks)
+        self.parts = tuple(parts) or tuple(Part(block.name, block) for block in problem.blocks)
+        self.names = tuple(part.name for part in self.parts)
         self.at: Values = {b.name: block_parameter(problem.model, b).detach() for b in problem.blocks}
         self.like = next(iter(self.at.values()))
-        *self.starts, size = accumulate((block.numel for block in problem.blocks), initial=0)
+        *self.starts, size = accumulate((part.numel for part in self.parts), initial=0)
         super().__init__(np.dtype(str(self.like.dtype).removeprefix("torch.")), (size, size))
 
     def torch_matmat(self, V: Tensor) -> Tensor:
@@ -289,16 +314,19 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         rows = self.like.new_zeros(len(columns), high - low)
         for row, place, (_, v) in zip(rows, places, columns, strict=True):
             row[place] = v
-        some = {name: self.at[name] for name, start in zip(self.names, self.starts, strict=True) if low <= start < high}
-        entries = torch.split(rows, [value.numel() for value in some.values()], dim=1)
-        tangents = {name: v.view(-1, *value.shape) for (name, value), v in zip(some.items(), entries, strict=True)}
-        at, total = (self.at, rows.new_zeros(len(rows), self.shape[0])) if whole else (some, torch.zeros_like(rows))
+        some = [part for part, start in zip(self.parts, self.starts, strict=True) if low <= start < high]
+        moving = {part.block.name: self.at[part.block.name] for part in some}
+        tangents = {name: value.new_zeros(len(rows), *value.shape) for name, value in moving.items()}
+        for part, entries in zip(some, torch.split(rows, [p.numel for p in some], dim=1), strict=True):
+            part.of(tangents[part.block.name]).copy_(entries.view(-1, *part.shape))
+        at, parts = (self.at, self.parts) if whole else (moving, some)
+        total = rows.new_zeros(len(rows), sum(part.numel for part in parts))
         for piece, loss, share in self.pieces():
 
             def one(r: Values, piece: Batch = piece, loss: Loss = loss) -> Tensor:
                 found = PRODUCTS[self.matrix][self.mode](self.network, loss, at, r, piece)
                 # Detached: a model may read a parameter from elsewhere, which has a gradient still.
-                return torch.cat([found[name].detach().flatten() for name in at])
+                return torch.cat([part.of(found[part.block.name].detach().unsqueeze(0)).flatten() for part in parts])
 
             if self.mode == AD_MODES[0]:
                 total += share * vmap(one, randomness="same")(tangents).detach()

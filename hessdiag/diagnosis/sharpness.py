@@ -12,8 +12,8 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_loss, check_model, check_number
-from hessdiag.curvature.measurement import Settings
-from hessdiag.curvature.spectrum import spectra
+from hessdiag.curvature.measurement import Settings, check_choice
+from hessdiag.curvature.spectrum import parts_of, spectra
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import batches_of
@@ -71,7 +71,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
     loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", mode: str = "train",
-    blocks: str | Sequence[str] | None = None, density: bool = False, rtol: float = 1e-3,
+    blocks: str | Sequence[str] | None = None, split: str | None = "auto", density: bool = False, rtol: float = 1e-3,
     max_memory: int | str | None = None, seed: int = 0, progress: Progress = None,
 ) -> Sharpness:  # fmt: skip
     """Measure traces, extreme eigenvalues and norms of the batch-mean loss's curvature, whole and block by block.
@@ -83,6 +83,8 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
         model, inputs, targets, loss, class_dim, output, batch_dim, examples, matrix, mode, max_memory, progress: as of
             `hessdiag.diagnose`; of an iterable, all batches together are the one batch.
         blocks: patterns of the names of parameters or modules: measure these alone; the whole is these together.
+        split: `"qkv"`, `"heads"` or `"experts"`: blocks that pack these become a block for each, where the layer is one
+            whose packing is known; `"auto"`: queries, keys and values do, if any layer packs them; `None`: none does.
         density: also measure how the eigenvalues are distributed.
         rtol: residual of a sampled extreme eigenvalue, relative to the largest in size; its own error is far smaller.
         seed: of a random quadratic loss and of all random vectors.
@@ -99,17 +101,20 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
     [10.0, 10.0, 0.2]
     """
     settings = Settings(matrix=matrix, per="batch", mode=mode, seed=seed, class_dim=class_dim, output=output)
+    if split is not None:
+        check_choice("split", split, ("auto", "qkv", "heads", "experts"))
     check_number("rtol", rtol, "pass a relative error above 0, such as 0.001", above=0)
     how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
     with (
         opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory),
         showing(progress, title=f"measuring {type(model).__name__}"),
     ):
-        (*found, whole), why = spectra(problem, cast(Matrix, matrix), memory, density=density, rtol=rtol, seed=seed)
+        parts, kind = parts_of(model, problem.blocks, split), cast(Matrix, matrix)
+        (*found, whole), why = spectra(problem, kind, parts, memory, density=density, rtol=rtol, seed=seed)
     norm, errors = whole.frobenius_sq or math.nan, [each.frobenius_sq_stderr for each in found]
     share = sum(each.frobenius_sq for each in found) / norm
     error = sum(errors) if matrix == "ggn" else math.hypot(*errors)  # blocks have their signs in common, or not
-    first = block_parameter(model, problem.blocks[0])
+    first = block_parameter(model, parts[0].block)
     return Sharpness(
         **vars(whole) | {"name": type(model).__name__}, blocks=tuple(found), off_diagonal_share=1 - share,
         off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm, matrix=matrix, mode=mode,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 
 import hessdiag
@@ -15,6 +16,7 @@ from hessdiag.curvature.spectrum import output_gradients, sampled_spectra
 from hessdiag.results.numbers import Z95, Array
 from hessdiag.results.sharpness import BlockSharpness, Sharpness
 from tests.diagnosis.test_operator import subject, targets
+from tests.networks import Net
 from tests.oracles import DENSE, quadratic
 from tests.unchanged import unchanged
 
@@ -48,7 +50,7 @@ def test_dense_eigenvalues(name: str, matrix: str) -> None:
     t = None if name == "random quadratic" else targets(model, x)
     model.train()
     with unchanged(model, x):
-        found = hessdiag.sharpness(model, x, t, matrix=matrix, density=True)
+        found = hessdiag.sharpness(model, x, t, matrix=matrix, split=None, density=True)
     names = [block.name for block in found]
     blocks = blocks_of(model, x, t, matrix, names)
     whole = torch.cat([torch.cat(row, dim=1) for row in blocks])
@@ -208,3 +210,47 @@ def test_a_block_of_rounding_says_so() -> None:
     assert "Gram" in found.how
     with pytest.raises(hessdiag.HessdiagError, match="rounding alone"):
         found["0.bias"].density(np.zeros(1))
+
+
+def experts() -> nn.Module:
+    """Two matrices in one tensor, of which each example takes both."""
+    weight = nn.Parameter(torch.randn(2, 3, 4, dtype=torch.float64))
+    return Net(lambda m, x: torch.einsum("eij,bj->bi", m.weight.tanh(), x), num_experts=2, weight=weight)
+
+
+@pytest.mark.parametrize("matrix", DENSE)
+def test_packed_parameters_come_apart(matrix: str) -> None:
+    """By the pieces of dense blocks: rows of q, k and v, of each head, columns in GPT-2, experts."""
+    sizes = {"vocab_size": 7, "n_embd": 4, "n_layer": 1, "n_head": 2, "n_positions": 4, "n_inner": 4}
+    torch.manual_seed(0)
+    gpt = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, initializer_range=1.0)).double().eval()
+    tokens = torch.randint(7, (2, 3))
+    attention, x = subject("attention")
+    for split, model, inputs, name, dim, count in (
+        ("qkv", attention, x, "attend.in_proj_weight", 0, 3),
+        ("heads", attention, x, "attend.in_proj_weight", 0, 6),
+        ("heads", gpt, tokens, "transformer.h.0.attn.c_attn.weight", 1, 6),
+        ("experts", experts(), torch.randn(4, 4, dtype=torch.float64), "weight", 0, 2),
+    ):
+        y = model(inputs)
+        logits = y if isinstance(y, Tensor) else y.logits
+        t = torch.randint(3, logits.shape[:-1])
+        how = {} if isinstance(y, Tensor) else {"class_dim": -1}
+        found = hessdiag.sharpness(model, inputs, t, matrix=matrix, split=split, blocks=name, **how)
+        assert len(found.blocks) == count
+        adapted = nn.Module()
+        adapted.forward = lambda given, model=model: getattr(model(given), "logits", model(given))  # type: ignore[method-assign, misc]
+        adapted.get_parameter = model.get_parameter  # type: ignore[method-assign]
+        loss = lambda y, t: F.cross_entropy(y.flatten(0, -2), t.flatten())  # noqa: E731
+        ((dense,),) = DENSE[matrix](adapted, inputs, t, loss, [name])
+        shape = model.get_parameter(name).shape
+        places = torch.arange(math.prod(shape)).view(shape).chunk(count, dim=dim)
+        for block, place in zip(found, places, strict=True):
+            own = dense.detach()[place.flatten()][:, place.flatten()]
+            assert_same(block, own, float(dense.abs().max()))
+    assert [block.name for block in found] == ["weight[0]", "weight[1]"]
+    whole, apart = (hessdiag.sharpness(attention, x, split=split, blocks="attend.in_proj*") for split in (None, "auto"))
+    assert len(whole.blocks) == 2
+    assert [block.name[-3:] for block in apart] == ["[q]", "[k]", "[v]"] * 2
+    with pytest.raises(hessdiag.HessdiagError, match="no block is packed"):
+        hessdiag.sharpness(attention, x, split="experts")
