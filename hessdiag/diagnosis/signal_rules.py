@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
-from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, GATES, SMALL, TINY, Net, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import ParameterSignals
 
 LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
-EQUAL = 1e-8  # E[y²] behind a normalisation of numbers that differ by rounding: ε would be above 1000
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
-OPENS, OPENS_BRANCH = 1e-6, 0.1  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
+OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -37,8 +34,7 @@ def initial_loss(net: Net) -> Finding | None:
         bias, classes = net.bias_of(net.head), signals.loss_kind == "cross-entropy"
         name = bias.name if bias else net.name_of(net.head)
         message = f"{what}, although outputs are small: their mean is not that of the targets."
-        goal = "the logarithm of the label frequencies" if classes else "the mean of the targets"
-        advice = f"Set {name} to {goal}." if bias else f"Give the layer of {name} a bias, set to {goal}."
+        advice = "Set the bias of the last layer to the logarithm of the label frequencies."  # a note has no advice
         if classes and ratio > ONE_CLASS:
             message = f"{what}: nearly all labels of the batch are of one class."
             advice = "Shuffle the data. Where one class is padding, leave it out of the loss (`ignore_index`)."
@@ -67,11 +63,10 @@ def _wide_logits(net: Net) -> Finding | None:
     if net.signals.loss_kind != "other" or not spread > WIDE_LOGITS or raw_inputs(net):
         return None
     heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
-    blocks = worst_first(heads)[:1] or loudest(net)[0]
+    blocks = worst_first(heads)[:1]
     message = f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that"
     message += f" one class has nearly all probability, through {net.listed(blocks)}."
-    name = blocks[0] if blocks else "the last layer"
-    advice = f"Make {name} smaller: multiply it by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
+    advice = f"Multiply the last layer by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
     return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
 
 
@@ -79,15 +74,14 @@ def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
     """Weights behind the last normalisation that multiply their input most, and factors that would undo it."""
     excess = excesses(net)
     names = worst_first(excess)
-    top = excess[names[0]] if names else 0.0
-    chosen = tuple(name for name in names if excess[name] >= max(1.5, top / 4)) or names[:1]
-    return chosen, {name: excess[name] ** -0.5 for name in chosen if 1 < excess[name] < math.inf}
+    chosen = tuple(name for name in names if excess[name] >= max(1.5, excess[names[0]] / 4)) or names[:1]
+    return chosen, {name: excess[name] ** -0.5 for name in chosen if excess[name] > 1}
 
 
 def excesses(net: Net) -> dict[str, float]:
     """By what factor each weight behind the last normalisation enlarges E[x²], by name.
 
-    That is meant over what the nonlinearity behind it takes back; a bias that drowns it counts as infinite.
+    That is meant over what the nonlinearity behind it takes back.
     """
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
     scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
@@ -96,24 +90,20 @@ def excesses(net: Net) -> dict[str, float]:
     if ends and (not net.head or net.signals.output_sq > 4 * net.layers[net.head].out_sq):  # multiplied behind the head
         return dict.fromkeys(ends, net.signals.output_sq)
     last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
-    tail = [path for path in net.backbone if net.order[path] > last_norm] or ([net.head] if net.head else [])
     excess: dict[str, float] = {}
-    for path in tail:
-        layer, bias, name = net.layers[path], net.bias_of(path), net.name_of(path)
-        if bias and bias.weight_sq > 0.5 * layer.out_sq:
-            return {bias.name: math.inf, name: math.inf}
-        need = 1.0 if path == net.head else max((CRITICAL.get(label, 1.0) for label in layer.labels), default=1.0)
-        grown = layer.out_sq / layer.x_sq / need if layer.x_sq > 0 else math.inf
-        excess[name] = max(grown, excess.get(name, 0.0))
+    for path in net.backbone:
+        layer, name = net.layers[path], net.name_of(path)
+        if net.order[path] > last_norm and layer.x_sq > 0:
+            grown = layer.out_sq / layer.x_sq / (net.critical(path) or 1.0)
+            excess[name] = max(grown, excess.get(name, 0.0))
     return excess
 
 
 def nothing_arrives(net: Net) -> Finding | None:
     """HD102: the outputs do not depend on the inputs any more."""
-    head = net.layers.get(net.head or "")
-    if not head or head.path not in net.weight_of or net.scale(head.path) == 0:
+    if net.head is None or net.scale(net.head) == 0:
         return None
-    varying = head.x_sq * head.x_varies
+    varying = net.layers[net.head].x_sq * net.layers[net.head].x_varies
     if not varying <= SILENT:
         return _shrunk(net)
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -122,30 +112,27 @@ def nothing_arrives(net: Net) -> Finding | None:
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     hidden = [net.layers[path] for path in net.hidden]
     cut = [net.name_of(each.path) for each in hidden if each.varying[0] > 0 == each.varying[1]]
-    written = {o.path: [net.layers[s].varying[1] for s in o.sources if s in net.layers] for o in hidden}
-    ahead = [net.name_of(o.path) for o in hidden if max(written[o.path], default=0.0) > 0 == o.varying[0]][: not cut]
-    steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden if o.x_sq > 0 < o.out_sq}
-    blocks = tuple(cut or ahead) or worst_first(steps)[: max(3, len(steps) // 3)]
+    lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
+    ahead = tuple(net.name_of(o.path) for o in lost)
+    steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
+    blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
     message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
-    message += f" {short(math.sqrt(SILENT))}). It {'is lost ahead of' if ahead else 'shrinks most in'}"
-    message += f" {net.listed(blocks)}."
-    advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
-    if ahead:
-        advice = "Look at the operations there: an index, a mask, or a difference of what is the same."
-    zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
+    message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {net.listed(blocks)}."
+    advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
+    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
-    lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
-    return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
+    severity: Severity = "fault" if varying == 0 and not opens else "warning"  # no optimiser brings it back
+    return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
 
 
 def _shrunk(net: Net) -> Finding | None:
     """HD102 of one layer, with no normalisation behind it that makes up for it."""
-    last_norm = max((net.order[o] for o, layer in net.layers.items() if {"norm"} & {*layer.labels}), default=-1)
+    last_norm = max((net.order[o] for o, layer in net.layers.items() if "norm" in layer.labels), default=-1)
     hit = {
         min((p for p in net.matrices if o in p.owners), key=lambda p: p.weight_sq).name: layer.x_sq / layer.out_sq
         for o in net.hidden
-        if (layer := net.layers[o]).out_sq > 0 and layer.out_sq < SHRUNK * layer.x_sq and net.order[o] > last_norm
-        and not {"add", "self-add", "gate", "output", "norm"} & {*layer.labels}
+        if 0 < (layer := net.layers[o]).out_sq < SHRUNK * layer.x_sq and net.order[o] > last_norm
+        and not {"add", "self-add", "gate", "output"} & {*layer.labels}
     }  # fmt: skip
     if not (blocks := worst_first(hit)):
         return None
@@ -169,31 +156,24 @@ def depth_scale(net: Net) -> Finding | None:
     backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
     if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
-    varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
-    varies = 1.0 if math.isnan(varies) else varies
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
+    if max(abs(product), measured) < math.log(CHAIN):
         return None
-    if measured < math.log(5) and varies > 1e-3:
+    if measured < math.log(5):
         return None  # a nonlinearity that holds its own scale, as a saturating one does
-    grows = product > 0 or forward > 0
-    lost = varies == 0 or (grows and measured > math.log(CHAIN_FAULT))  # in rounding, or to the largest
-    severity: Severity = "fault" if lost else "warning"
     sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
+    severity: Severity = "fault" if sign > 0 and measured > math.log(CHAIN_FAULT) else "warning"
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = math.exp(min(max(measured, abs(product)), 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
-    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
-    message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
-    if value < CHAIN:  # what is constant runs through
-        part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
-        message = f"{part} differs between examples (usual: above 3 %), most of it lost in {net.listed(blocks)}."
-    how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
-    advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
-    if not needs:  # no variance is right
-        advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
+    message = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers (usual:"
+    message += f" within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
+    advice = "Put normalisations or skip connections between these layers."
+    if needs:
+        how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
+        advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if outdone and blamed:
         factor = short(math.exp(-sign * blamed[blocks[0]] / 2))
         advice = f"Take back what each of them does: multiply {blocks[0]} by {factor}."
@@ -206,53 +186,51 @@ def residual_growth(net: Net) -> Finding | None:
         return None
     first = max(net.layers[net.hidden[0]].out_sq, TINY)
     ends = [net.layers[path].x_sq for path in (net.head, net.hidden[-1]) if path]
-    tips = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
+    tips = [path for path in net.hidden if "add" in net.layers[path].labels]
     totals = [t for path in tips if (t := net.layers[path].out_gradient_total) > 0]
-    backward = totals[0] / totals[-1] if totals else 1.0
-    growth = max([backward, *(x / first for x in ends if not math.isnan(x))])
-    limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
-    if not growth >= limit or not tips:
+    growth = max([totals[0] / totals[-1] if totals else 1.0, *(x / first for x in ends)])
+    if not growth >= RESIDUAL or not tips:
         return None
     blocks = tuple(net.name_of(path) for path in tips)
     severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
     message = f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
-    message += f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
+    message += f" (usual: below {short(math.sqrt(RESIDUAL))}×). They end in {net.listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
-    return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
+    return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, RESIDUAL)
 
 
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs or targets far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     signals = net.signals
-    first = {path: layer.x_sq for path in net.backbone if not (layer := net.layers[path]).sources}
-    path = max(first, key=lambda o: first[o] if first[o] > 0 else 0.0, default="")
-    sq, what = first.get(path, signals.input_sq), "inputs"  # what a layer reads: the model may scale by itself
-    path = path if sq > INPUT_SQ else (net.head or "")
-    if not sq > INPUT_SQ and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
-        sq, what = signals.chance_loss, "targets"
-    if not sq > INPUT_SQ or not net.backbone:
+    read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
+    path = max((path for path in read if read[path] > INPUT_SQ), key=read.__getitem__, default=None)
+    what = "inputs" if path else "targets"
+    if not path and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
+        path = net.head or next(reversed(net.backbone), None)
+    if not path:
         return None
-    size, whole = short(math.sqrt(sq)), path if path in net.weight_of else net.backbone[0]
-    normed = what == "inputs" and "norm" in net.layers[whole].labels and net.normalised
-    message = f"The {what} at {whole} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
+    sq = read[path] if what == "inputs" else signals.chance_loss
+    size = short(math.sqrt(sq))
+    message = f"The {what} at {path} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
     advice = f"Standardise the {what}: subtract their mean, and divide by their standard deviation, about {size}."
-    bad = net.loss_ratio > 4 or (what == "targets" and sq > INPUT_SQ**2)
-    severity: Severity = "note" if normed else "fault" if bad else "warning"
-    return Finding("HD105", severity, (net.name_of(whole),), message, advice, sq, INPUT_SQ)
+    normed = what == "inputs" and "norm" in net.layers[path].labels
+    severity: Severity = "note" if normed else "fault" if net.loss_ratio > 4 else "warning"
+    return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
 
 
 def operations(net: Net) -> Finding | None:
     """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
     if fed := _fed_back(net):
         return fed
-    ends = [net.layers[path].x_sq for path in net.signals.sources if path in net.layers]
-    if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
+    if (
+        not max((net.layers[path].x_sq for path in net.signals.sources), default=0.0) > LARGE
+    ):  # a normalisation on the way puts it right
         return None
     hit: dict[str, float] = {}
     for path in net.backbone:
         layer, name = net.layers[path], net.name_of(path)
         written = sum(net.layers[o].out_sq for o in layer.sources)
-        if layer.x_sq > LARGE and layer.x_sq > GROWN * written > 0:
+        if layer.x_sq > GROWN * written > 0:
             hit[name] = layer.x_sq / written
     if not (blocks := worst_first(hit)):
         return None
@@ -281,40 +259,32 @@ def _fed_back(net: Net) -> Finding | None:
     return Finding("HD115", "warning", blocks, message, advice, grown[blocks[0]], GROWN)
 
 
-def _opens(p: ParameterSignals) -> bool:
-    """Whether a matrix, or the gain of a residual branch, starts so small that a few steps of training open its way."""
-    limit = 0.0 if not p.uses else OPENS_BRANCH if "branch" in p.uses else OPENS
-    return p.trainable and p.gradient == "some" and p.weight_sq < limit
-
-
 def drowned(net: Net) -> Finding | None:
     """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
-    if net.signals.examples < 4:
+    path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
+    if path is None:
         return None
-    before: list[str] = []
-    for path, layer in net.layers.items():
-        shares = any("softmax" in net.layers[o].labels for o in layer.sources if o in net.layers)  # of 1, not signals
-        if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES and not shares:
-            steady = [o for o in before if not (net.layers[o].out_varies > VARIES or GATES & {*net.layers[o].labels})]
-            steady.sort(key=lambda o: -net.layers[o].out_sq)
-            added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
-            blamed = (steady or before[-1:] or [path])[:3]
-            blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
-            varies, under = layer.x_varies, f", under {net.listed(blocks)}" if blocks else ""
-            message = f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
-            message += f" (usual: above {short(100 * VARIES)} %){under}."
-            advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
-            meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
-            queries = (each for each in net.layers.values() if "attention" in each.labels)
-            meant = meant or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
-            meant = meant or not (added or steady)  # as where the token that is read is alike, and memory tells
-            meant = meant or any(map(net.waits, [*before, path]))
-            earlier = (p for p in net.parameters if min(map(net.place_of, p.owners)) <= net.order[path])
-            meant = meant or any(map(_opens, earlier))
-            severity = "note" if meant else graded(-varies, -VARIES_WARNING)
-            return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
-        before.append(path)
-    return None
+    layer, place = net.layers[path], net.order[path]
+    before = [*net.layers.values()][:place]
+    steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
+    steady.sort(key=lambda o: -o.out_sq)
+    added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
+    blamed = (steady or before[-1:] or [layer])[:3]
+    blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners))
+    message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
+    message += f" (usual: above {short(100 * VARIES)} %), under {net.listed(blocks)}."
+    advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
+    queries = (each for each in net.layers.values() if "attention" in each.labels)
+    earlier = [p for p in net.parameters if min(net.order.get(o, 0) for o in p.owners) <= place]
+    meant = (
+        not (added or steady)  # as where the token that is read is alike, and memory tells
+        or (bool(blocks) and not net.named[blocks[0]].trainable)  # a table of fixed positions, as Whisper's
+        or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
+        or any(net.waits(o.path) for o in (*before, layer))
+        or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in earlier)  # a few steps open its way
+    )
+    severity = "note" if meant else graded(-layer.x_varies, -VARIES_WARNING)
+    return Finding("HD110", severity, blocks, message, advice, layer.x_varies, VARIES)
 
 
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
@@ -331,32 +301,25 @@ def out_of_reach(net: Net) -> Finding | None:
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
     if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
-        ends = "are those of a softmax" if signals.bounded == "softmax" else "are not normalised"
-        message = f"The loss falls without end as outputs rise: it takes log-probabilities, and the outputs {ends}, or"
-        message += " targets from 0 to 1, and these are larger."
+        message = "The loss falls without end as outputs rise: it takes log-probabilities, which the outputs are not,"
+        message += " or targets from 0 to 1, and these are larger."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
-    if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
-        message = "The network ends in a relu, and the loss expects logits of both signs: at 0 they get no gradient."
-        advice = f"Return the outputs of {net.listed(blocks)} without the relu."
-        return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
     message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
     message += f" below {usual:.0f} %)."
+    advice = f"Take the {signals.bounded} away, or scale the targets into its range."
     if signals.bounded == "cosine":
-        message = message.replace("a cosine", f"cosines of at most {short(signals.reach)}")
-        advice = "Divide them by a temperature, of 0.05 or 0.1."
+        advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse":
         logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"
         why = ": the loss expects logits" if logits else ", or behind a sigmoid where the loss takes probabilities"
         advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}{why}."
-    else:
-        advice = f"Take the {signals.bounded} away, or scale the targets into its range."
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
@@ -414,7 +377,7 @@ def unseen(net: Net) -> Finding | None:
     signals = net.signals
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
-        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))
+        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.gain_of(o)))
         message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
         advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
@@ -451,17 +414,14 @@ def shown(net: Net) -> Finding | None:
 
 def linear_pair(net: Net) -> Finding | None:
     """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
-    held = Counter(o for p in net.matrices for o in p.owners)
-    plain = {o: p for o, p in net.weight_of.items() if held[o] == 1 and p.groups == 1 and "lookup" not in p.uses}
-    readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     hit: dict[str, None] = {}
-    for path in (path for path in net.backbone if path in plain and len(net.layers[path].sources) == 1):
-        (source,) = net.layers[path].sources
-        if source in plain and set(net.layers[source].labels) == {"linear"} and readers[source] == 1:
-            direct = math.isclose(net.layers[source].out_sq, net.layers[path].x_sq, rel_tol=1e-5)  # not pooled
-            first, second = plain[source], plain[path]
-            gated = "gate" in net.layers[path].labels  # a gated unit, of which the pair is one half
-            if direct and not gated and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
+    for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):
+        layer, second = net.layers[path], net.weight_of[path]
+        source = net.layers[layer.sources[0]]
+        first = net.weight_of.get(source.path)
+        if first and source.labels == ("linear",) and "gate" not in layer.labels:  # one half of a gated unit
+            direct = math.isclose(source.out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
+            if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
     idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
     if idle:
@@ -518,9 +478,7 @@ def peaked_attention(net: Net) -> Finding | None:
         message = f"The attention of {net.listed(blocks)} has the same weight on every key, whatever the products are."
         advice = "Look for a large number that is added to all scores, as of a mask: rounding leaves nothing of them."
         return Finding("HD112", "warning", blocks, message, advice, 1.0, 0.0)
-    shares = {path: layer.peaked for path, layer in net.layers.items() if layer.peaked > PEAKED}
-    named = {path: net.weight_of.get(path) or net.gain_of(path) for path in shares}
-    hit = {p.name: shares[path] for path, p in named.items() if p is not None}
+    hit = {p.name: net.layers[path].peaked for path, p in net.weight_of.items() if net.layers[path].peaked > PEAKED}
     if not (blocks := worst_first(hit)):
         return None
     message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on"
@@ -542,7 +500,7 @@ def narrow_phase(net: Net) -> Finding | None:
         advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
     sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
-    if len(sines) < 2 or sines[0] != net.backbone[0] or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
+    if len(sines) < 2 or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
         return None
     first, layer = net.weight_of[sines[0]], net.layers[sines[0]]
     spread = layer.phase_rms * math.sqrt(n * first.weight_sq * layer.x_sq / (layer.out_sq or math.inf))  # no biases
@@ -563,14 +521,12 @@ def below_epsilon(net: Net) -> Finding | None:
         if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = layer.out_sq / gain.weight_sq
-        if math.isclose(share, layer.x_sq, rel_tol=1e-6):
-            continue  # called a normalisation, it writes what it reads
         if share < BELOW_EPS and layer.x_sq >= SMALL:
             hit[gain.name] = share
         elif share < BELOW_EPS:
             before = [o for o in net.weight_of if net.order[o] < net.order[path]]
             nearest = max(before, key=net.order.__getitem__, default="")
-            if nearest and _opens(net.weight_of[nearest]) and net.layers[nearest].labels == ("norm",):
+            if nearest and net.weight_of[nearest].weight_sq < OPENS and net.layers[nearest].labels == ("norm",):
                 continue  # a table that only a normalisation reads is as large as that makes it, soon
             source = net.name_of(nearest) if nearest else gain.name
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
@@ -582,10 +538,10 @@ def below_epsilon(net: Net) -> Finding | None:
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
-        what, advice = f"The ε of {net.listed(blocks)} outweighs the signal: it", "Make ε smaller: 1e-5 is usual."
-    if not sources and worst < EQUAL:
-        what = f"The normalisation of {net.listed(blocks)} reads numbers that are equal, or each one alone: it"
-        advice = "Normalise more numbers at once: fewer groups, or ahead of the pooling."
+        what = f"The ε of {net.listed(blocks)} outweighs the variance of the input: it"
+        advice = (
+            "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a pooling."
+        )
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
