@@ -189,7 +189,6 @@ def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
 
 
 FOLLOWED = 0.4  # share of the weights, from which on a scheme is the one of the network
-CLEAR = 0.6  # share from which on leaving it is a warning
 
 Unit = Callable[[ParameterSignals], float]
 UNITS: dict[str, Unit] = {
