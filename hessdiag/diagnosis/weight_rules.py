@@ -277,7 +277,7 @@ def dead(net: Net) -> Finding | None:
         if {"relu", "relu6"} & {*layer.labels} and own.weight_sq > 0 and layer.on_share < ALIVE:
             message = f"Only {short(100 * layer.on_share)} % of the values behind {path or 'the model'} are above 0"
             message += f" (usual: above {100 * ALIVE:.0f} %)."
-            blocks = (own.name,)
+            blocks: tuple[str, ...] = (own.name,)
             advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
             if bias and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq:
                 blocks = (bias.name, own.name)
