@@ -7,13 +7,12 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
-    FOLLOWED,
     GATES,
     UNITS,
     Net,
     graded,
     how_drawn,
-    laws,
+    law_of,
     mode,
     worst_first,
 )
@@ -163,8 +162,7 @@ def large_bias(net: Net) -> Finding | None:
 
 def above_scheme(net: Net) -> Finding | None:
     """HD206: a layer is much larger than the scheme that most others follow. Smaller is on purpose, mostly."""
-    found = laws(net)
-    if not found or found.share < FOLLOWED:
+    if not (found := law_of(net)):
         return None
     wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
     wide -= {p.name for p in net.weights if p.along < BLIND}  # as of what is normalised before it is used
@@ -173,7 +171,7 @@ def above_scheme(net: Net) -> Finding | None:
         return None
     worst = math.exp(large[blocks[0]])
     message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
-    message += f" the {found.law} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
+    message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
     return Finding("HD206", graded(worst, ABOVE_WARNING), blocks, message, advice, worst, ABOVE)
 
