@@ -45,12 +45,13 @@ def initial_loss(net: Net) -> Finding | None:
         message = f"{what}: outputs are of size {sizes[0]}, where the targets want {sizes[1]}."
         advice = "Scale the targets to about 1, or start the bias of the last layer at what they want."
         return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
-    blocks, scales = loudest(net)
+    excess = excesses(net)
+    blocks = worst_first(excess)[:1]
     message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    if 0 < (factor := scales.get(name, 1.0)) < 1:
-        advice = f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
+    if excess.get(name, 1.0) > 1:
+        advice = f"Multiply {name} by {short(excess[name] ** -0.5)}, so that its output is no larger than its input."
     return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
 
 
@@ -60,7 +61,7 @@ WIDE_LOGITS, SMALLER = 16.0, 10.0
 def _wide_logits(net: Net) -> Finding | None:
     """HD101 where no guess is known, as of a policy: the loss takes logits, and these are wide."""
     spread = net.signals.logits_sq
-    if net.signals.loss_kind != "other" or not spread > WIDE_LOGITS or raw_inputs(net):
+    if net.signals.loss_kind != "other" or not spread > WIDE_LOGITS:
         return None
     heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
     blocks = worst_first(heads)[:1]
@@ -68,14 +69,6 @@ def _wide_logits(net: Net) -> Finding | None:
     message += f" one class has nearly all probability, through {net.listed(blocks)}."
     advice = f"Multiply the last layer by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
     return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
-
-
-def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Weights behind the last normalisation that multiply their input most, and factors that would undo it."""
-    excess = excesses(net)
-    names = worst_first(excess)
-    chosen = tuple(name for name in names if excess[name] >= max(1.5, excess[names[0]] / 4)) or names[:1]
-    return chosen, {name: excess[name] ** -0.5 for name in chosen if excess[name] > 1}
 
 
 def excesses(net: Net) -> dict[str, float]:
@@ -147,26 +140,21 @@ def depth_scale(net: Net) -> Finding | None:
     if net.normalised or net.residual or len(net.hidden) < 4:
         return None
     chain = net.hidden
-    if any("LSTM" in (o := net.layers[path]).kind or "gate" in o.labels or not net.scale(path) > 0 for path in chain):
+    if any("gate" in net.layers[path].labels or not net.scale(path) > 0 for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
-    first, last = net.layers[chain[0]], net.layers[chain[-1]]
-    ends = [(first.out_gradient_total, last.out_gradient_total), (last.out_sq, first.out_sq)]
-    backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
+    forward = log_ratio(net.layers[chain[-1]].out_sq, net.layers[chain[0]].out_sq)
     if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
-    backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
-    measured = max(abs(forward), abs(backward))
-    if max(abs(product), measured) < math.log(CHAIN):
+    size = max(abs(product), abs(forward))
+    if size < math.log(CHAIN) or abs(forward) < math.log(5):  # a nonlinearity may hold its own scale, by saturating
         return None
-    if measured < math.log(5):
-        return None  # a nonlinearity that holds its own scale, as a saturating one does
-    sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
-    severity: Severity = "fault" if sign > 0 and measured > math.log(CHAIN_FAULT) else "warning"
+    sign = 1 if (product or forward) > 0 else -1
+    severity: Severity = "fault" if forward > math.log(CHAIN_FAULT) else "warning"
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
-    value = math.exp(min(max(measured, abs(product)), 700.0))
+    value = math.exp(min(size, 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
     message = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers (usual:"
     message += f" within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
@@ -185,18 +173,16 @@ def residual_growth(net: Net) -> Finding | None:
     if net.normalised or not net.residual or len(net.hidden) < 6:
         return None
     first = max(net.layers[net.hidden[0]].out_sq, TINY)
-    ends = [net.layers[path].x_sq for path in (net.head, net.hidden[-1]) if path]
     tips = [path for path in net.hidden if "add" in net.layers[path].labels]
-    totals = [t for path in tips if (t := net.layers[path].out_gradient_total) > 0]
-    growth = max([totals[0] / totals[-1] if totals else 1.0, *(x / first for x in ends)])
+    growth = net.layers[net.backbone[-1]].x_sq / first
     if not growth >= RESIDUAL or not tips:
         return None
     blocks = tuple(net.name_of(path) for path in tips)
-    severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
+    severity = "note" if net.signals.fixed_norms else graded(growth, 0, RESIDUAL_FAULT)
     message = f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
     message += f" (usual: below {short(math.sqrt(RESIDUAL))}×). They end in {net.listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
-    return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, RESIDUAL)
+    return Finding("HD104", severity, blocks, message, advice, growth, RESIDUAL)
 
 
 def raw_inputs(net: Net) -> Finding | None:
@@ -222,9 +208,8 @@ def operations(net: Net) -> Finding | None:
     """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
     if fed := _fed_back(net):
         return fed
-    if (
-        not max((net.layers[path].x_sq for path in net.signals.sources), default=0.0) > LARGE
-    ):  # a normalisation on the way puts it right
+    ends = [net.layers[path].x_sq for path in net.signals.sources]
+    if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
         return None
     hit: dict[str, float] = {}
     for path in net.backbone:
@@ -462,13 +447,10 @@ def saturation(net: Net) -> Finding | None:
     if not (paths := worst_first(hit)):
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
-    out_sq, bias = net.layers[paths[0]].out_sq, net.bias_of(paths[0])
+    out_sq = net.layers[paths[0]].out_sq
     message = f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
-    if bias and bias.weight_sq > out_sq / 2:
-        blocks = (bias.name, *blocks)
-        advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
     return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
 
 

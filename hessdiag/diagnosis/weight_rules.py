@@ -100,10 +100,7 @@ def groups_forgotten(net: Net) -> Finding | None:
     if len(dense) < 2 or len(grouped) < 2:
         return None
     for law, unit in UNITS.items():
-        plain = [math.log(unit(p) * p.weight_sq) for p in dense]
-        constant = mode(plain)
-        if sum(abs(v - constant) < 0.2 for v in plain) < 0.6 * len(plain):
-            continue
+        constant = mode([math.log(unit(p) * p.weight_sq) for p in dense])
         missing = {p.name: constant - math.log(unit(p) * p.weight_sq) for p in grouped}
         misread = {o: v for o, v in missing.items() if abs(v - math.log(net.named[o].groups)) < math.log(2.5)}
         if len(misread) < 0.6 * len(grouped):

@@ -356,14 +356,6 @@ def test_a_depthwise_convolution_is_no_larger_than_its_inputs_ask() -> None:
     assert of("HD206", network(depth=8, weights={"l2": thin | {"kernel": 1, "weight_sq": 2.0}})) == []
 
 
-def test_the_first_layer_of_a_residual_network_may_reach_every_branch() -> None:
-    tips = {path: {"out_gradient_total": 1e-2} for path in ("l1", "l3")}
-    far = network(layers=tips | {"l0": {"out_gradient_total": 1e2}})
-    assert of("HD104", relabelled(far, "add", paths=("l1", "l3"))) == []
-    grown = network(layers=tips | {"l1": {"out_gradient_total": 1e2}})
-    assert of("HD104", relabelled(grown, "add", paths=("l1", "l3")))
-
-
 def test_what_reads_zeros_learns_once_their_writer_does_whom_it_sends_a_gradient() -> None:
     for gradient, found in (("some", []), ("zero", ["HD401"])):
         stuck = {"l2": {"gradient": "zero"}, "l1": {"gradient": gradient}}
