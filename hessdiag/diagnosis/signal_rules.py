@@ -8,7 +8,7 @@ from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, 
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
-LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
+CLASSES, NUMBERS = (2.0, 2.5, 5.0), (3.0, 5.0, 10.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
@@ -21,17 +21,17 @@ OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e
 
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
-    signals, ratio = net.signals, net.loss_ratio
-    if signals.loss_kind not in LOSS or not ratio > LOSS[signals.loss_kind][0]:
+    signals, ratio, classes = net.signals, net.loss_ratio, net.signals.loss_kind == "cross-entropy"
+    note, warn, fault = CLASSES if classes else NUMBERS
+    if not ratio > note:
         return _wide_logits(net)
-    note, warn, fault = LOSS[signals.loss_kind]
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
-    near = signals.loss_kind != "cross-entropy" and max(signals.initial_loss, signals.output_sq) < 1
-    if not surely > note / 2 or near or raw_inputs(net):  # a few steps away, or the effect of that
+    near = not classes and max(signals.initial_loss, signals.output_sq) < 1  # a few steps away
+    if not surely > note / 2 or near or raw_inputs(net):
         return _wide_logits(net)
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
-        bias, classes = net.bias_of(net.head), signals.loss_kind == "cross-entropy"
+        bias = net.bias_of(net.head)
         name = bias.name if bias else net.name_of(net.head)
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label frequencies."  # a note has no advice
@@ -45,7 +45,7 @@ def initial_loss(net: Net) -> Finding | None:
         message = f"{what}: outputs are of size {sizes[0]}, where the targets want {sizes[1]}."
         advice = "Scale the targets to about 1, or start the bias of the last layer at what they want."
         return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
-    excess = excesses(net)
+    excess = _excesses(net)
     blocks = worst_first(excess)[:1]
     message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
@@ -71,11 +71,8 @@ def _wide_logits(net: Net) -> Finding | None:
     return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
 
 
-def excesses(net: Net) -> dict[str, float]:
-    """By what factor each weight behind the last normalisation enlarges E[x²], by name.
-
-    That is meant over what the nonlinearity behind it takes back.
-    """
+def _excesses(net: Net) -> dict[str, float]:
+    """By what factor each weight behind the last normalisation enlarges E[x²], over what nonlinearities take back."""
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
     scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
     if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
