@@ -37,7 +37,7 @@ class Net:
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
-        self.parameters = signals.parameters
+        self.parameters = [p for p in signals.parameters if p.numel]
         self.named = {p.name: p for p in self.parameters}
         self.siblings = assign_siblings(self.parameters)
         self.families = Counter(_pattern(key) for key in self.siblings.values())

@@ -177,7 +177,7 @@ def norm_gain(net: Net) -> Finding | None:
     """HD207: a gain is far from one, without being zero or ending a residual branch, or enlarges such a branch."""
     hit = {p.name: p.weight_sq for p in net.parameters if "branch" in p.uses and p.weight_sq > GAIN}
     for path, layer in net.layers.items():
-        own = net.gain_of(path)
+        own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
         if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
             hit |= {} if 1 / GAIN < own.weight_sq < GAIN else {own.name: own.weight_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
@@ -264,8 +264,8 @@ def dead(net: Net) -> Finding | None:
         own, bias = net.gain_of(path), net.bias_of(path)
         if path == net.head or not layer.x_varies > 0 or own is None or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
-        if layer.normalises and own.weight_sq == 0:
-            message = f"The gain {own.name} is zero, so that nothing passes this normalisation."
+        if layer.normalises and own.weight_sq == 0 and not net.signals.output_varies > 0:
+            message = f"The gain {own.name} is zero: nothing passes this normalisation, and outputs are all the same."
             advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
             severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
             return Finding("HD402", severity, (own.name,), message, advice, 0.0, 0.0)
