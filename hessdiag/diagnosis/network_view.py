@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hessdiag.arguments import joined
-from hessdiag.results.findings import Severity
+from hessdiag.results.findings import Severity, label
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ParameterSignals, Signals
 
@@ -18,7 +17,6 @@ CRITICAL = {
     "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
 }  # fmt: skip
 GATES = {"gate", "softplus"}  # they say how much, or how long
-MAX_GROUPS = 3  # kinds of layers named in a sentence
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
 BELOW_EPS, SMALL = 0.3, 1e-4  # what a normalisation writes where ε outweighs E[x²], and E[x²] of small signals
@@ -40,7 +38,6 @@ class Net:
         self.parameters = [p for p in signals.parameters if p.numel]
         self.named = {p.name: p for p in self.parameters}
         self.siblings = assign_siblings(self.parameters)
-        self.families = Counter(_pattern(key) for key in self.siblings.values())
         self.layers = {layer.path: layer for layer in signals.layers}
         self.order = {path: place for place, path in enumerate(self.layers)}
         self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]
@@ -102,32 +99,10 @@ class Net:
         """Name of the weight of a layer."""
         return self.weight_of[path].name
 
-    def listed(self, names: Iterable[str]) -> str:
-        """Name some parameters in a sentence, siblings together.
 
-        As in `h.#.attn.c_proj.weight (all 12)`.
-        """
-        groups: dict[str, list[str]] = {}
-        for name in names:
-            groups.setdefault(_pattern(self.siblings.get(name, name)), []).append(name)
-        shown = [self._group(key, members) for key, members in groups.items()]
-        if len(shown) > MAX_GROUPS + 1:
-            left = sum(len(members) for members in list(groups.values())[MAX_GROUPS:])
-            shown = [*shown[:MAX_GROUPS], f"{left} more"]
-        return joined(shown) if shown else "the model"
-
-    def _group(self, key: str, members: Sequence[str]) -> str:
-        if len(members) == 1:
-            return members[0]
-        if not any(map(str.isalpha, key.rpartition(".")[0])):  # layers of a sequence have no name in common
-            return f"{members[0]} and {len(members) - 1} more"
-        whole = self.families[key]
-        count = f"all {whole}" if len(members) == whole else f"{len(members)} of {whole}"
-        return f"{key} ({count})"
-
-
-def _pattern(key: str) -> str:
-    return key.rpartition("(")[0] or key
+def listed(names: Iterable[str]) -> str:
+    """Name the layers of parameters in a sentence, siblings together; no names are those of the whole model."""
+    return label([*names]) or "the model"
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:

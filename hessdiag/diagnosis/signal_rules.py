@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, listed, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
@@ -47,7 +47,7 @@ def initial_loss(net: Net) -> Finding | None:
         return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
     excess = _excesses(net)
     blocks = worst_first(excess)[:1]
-    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
+    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
     if excess.get(name, 1.0) > 1:
@@ -66,7 +66,7 @@ def _wide_logits(net: Net) -> Finding | None:
     heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
     blocks = worst_first(heads)[:1]
     message = f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that"
-    message += f" one class has nearly all probability, through {net.listed(blocks)}."
+    message += f" one class has nearly all probability, through {listed(blocks)}."
     advice = f"Multiply the last layer by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
     return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
 
@@ -107,7 +107,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
     message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
-    message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {net.listed(blocks)}."
+    message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
@@ -127,7 +127,7 @@ def _shrunk(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     times, usual = short(math.sqrt(hit[blocks[0]])), short(SHRUNK**-0.5)
-    message = f"The outputs of {net.listed(blocks)} are {times}× smaller than the inputs (usual: below {usual}×)."
+    message = f"The outputs of {listed(blocks)} are {times}× smaller than the inputs (usual: below {usual}×)."
     advice = f"Draw it larger: multiply {blocks[0]} by {times}."
     return Finding("HD102", "warning", blocks, message, advice, 1 / hit[blocks[0]], SHRUNK)
 
@@ -154,7 +154,7 @@ def depth_scale(net: Net) -> Finding | None:
     value = math.exp(min(size, 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
     message = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers (usual:"
-    message += f" within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
+    message += f" within {short(math.sqrt(CHAIN))}×), in {listed(blocks)}."
     advice = "Put normalisations or skip connections between these layers."
     if needs:
         how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
@@ -177,7 +177,7 @@ def residual_growth(net: Net) -> Finding | None:
     blocks = tuple(net.name_of(path) for path in tips)
     severity = "note" if net.signals.fixed_norms else graded(growth, 0, RESIDUAL_FAULT)
     message = f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
-    message += f" (usual: below {short(math.sqrt(RESIDUAL))}×). They end in {net.listed(blocks)}."
+    message += f" (usual: below {short(math.sqrt(RESIDUAL))}×). They end in {listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
     return Finding("HD104", severity, blocks, message, advice, growth, RESIDUAL)
 
@@ -219,7 +219,7 @@ def operations(net: Net) -> Finding | None:
     wrote = sorted(net.layers[net.named[blocks[0]].owners[0]].sources, key=lambda o: -net.layers[o].out_sq)
     sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
-    message = f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
+    message = f"Between {listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
     message += f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
     blocks = tuple(dict.fromkeys((*sources, *blocks)))
@@ -254,7 +254,7 @@ def drowned(net: Net) -> Finding | None:
     blamed = (steady or before[-1:] or [layer])[:3]
     blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners))
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
-    message += f" (usual: above {short(100 * VARIES)} %), under {net.listed(blocks)}."
+    message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
     advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
     queries = (each for each in net.layers.values() if "attention" in each.labels)
     earlier = [p for p in net.parameters if min(net.order.get(o, 0) for o in p.owners) <= place]
@@ -301,7 +301,7 @@ def out_of_reach(net: Net) -> Finding | None:
     elif signals.loss_kind != "mse":
         logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"
         why = ": the loss expects logits" if logits else ", or behind a sigmoid where the loss takes probabilities"
-        advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}{why}."
+        advice = f"Return the outputs of {listed(blocks)} without the {signals.bounded}{why}."
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
@@ -343,10 +343,10 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
 def astray(net: Net) -> Finding | None:
     """HD114: attention whose weights do not sum to one over what they mix."""
     if blocks := net.labelled("astray"):
-        message = f"The softmax behind {net.listed(blocks)} sums to 1 over another dimension than is mixed."
+        message = f"The softmax behind {listed(blocks)} sums to 1 over another dimension than is mixed."
         advice = "Take it over the keys: `scores.softmax(-1) @ values`."
     elif blocks := net.labelled("mixed"):
-        message = f"A view behind {net.listed(blocks)} mixes axes: the sizes are those of a transposition."
+        message = f"A view behind {listed(blocks)} mixes axes: the sizes are those of a transposition."
         advice = "Transpose first, and reshape then: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`."
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
@@ -407,12 +407,12 @@ def linear_pair(net: Net) -> Finding | None:
                 hit |= {first.name: None, second.name: None}
     idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
     if idle:
-        message = f"The activations behind {net.listed(idle)} do nothing: they are linear on all that they read."
+        message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
         advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
-    message = f"Nothing nonlinear stands between {net.listed(hit)}: they do no more than one layer would."
+    message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
     return Finding("HD117", "warning", tuple(hit), message, advice, 1.0, 0.0)
 
@@ -426,7 +426,7 @@ def unskipped(net: Net) -> Finding | None:
     if net.residual or len(attending) < ATTENTIONS:
         return None
     blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
-    message = f"{len(attending)} attentions follow each other without a skip connection, with {net.listed(blocks)}."
+    message = f"{len(attending)} attentions follow each other without a skip connection, with {listed(blocks)}."
     advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
 
@@ -445,7 +445,7 @@ def saturation(net: Net) -> Finding | None:
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
     out_sq = net.layers[paths[0]].out_sq
-    message = f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their"
+    message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
     return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
@@ -454,13 +454,13 @@ def saturation(net: Net) -> Finding | None:
 def peaked_attention(net: Net) -> Finding | None:
     """HD112: attention puts nearly all of its weight on one key, or the same on all of them whatever the scores are."""
     if blocks := net.labelled("drowned"):
-        message = f"The attention of {net.listed(blocks)} has the same weight on every key, whatever the products are."
+        message = f"The attention of {listed(blocks)} has the same weight on every key, whatever the products are."
         advice = "Look for a large number that is added to all scores, as of a mask: rounding leaves nothing of them."
         return Finding("HD112", "warning", blocks, message, advice, 1.0, 0.0)
     hit = {p.name: net.layers[path].peaked for path, p in net.weight_of.items() if net.layers[path].peaked > PEAKED}
     if not (blocks := worst_first(hit)):
         return None
-    message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on"
+    message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {listed(blocks)} has most weight on"
     message += f" one key (usual: below {100 * PEAKED:.0f} %)."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
@@ -475,7 +475,7 @@ def narrow_phase(net: Net) -> Finding | None:
     if wide := {net.name_of(o): net.layers[o].phase_rms for o in behind if net.layers[o].phase_rms > WIDE}:
         blocks = worst_first(wide)
         worst = wide[blocks[0]]
-        message = f"Sines behind sines are noise: {net.listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
+        message = f"Sines behind sines are noise: {listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
         advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
     sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
@@ -517,7 +517,7 @@ def below_epsilon(net: Net) -> Finding | None:
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
-        what = f"The ε of {net.listed(blocks)} outweighs the variance of the input: it"
+        what = f"The ε of {listed(blocks)} outweighs the variance of the input: it"
         advice = (
             "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a pooling."
         )

@@ -13,6 +13,7 @@ from hessdiag.diagnosis.network_view import (
     graded,
     how_drawn,
     law_of,
+    listed,
     mode,
     worst_first,
 )
@@ -40,7 +41,7 @@ def outliers(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     worst = net.named[blocks[0]]
-    message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
+    message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
     message += f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)}"
     advice = "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
     severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT)
@@ -107,7 +108,7 @@ def groups_forgotten(net: Net) -> Finding | None:
             continue
         worst = math.exp(misread[(blocks := worst_first(misread))[0]])
         root = short(math.sqrt(worst))
-        message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the"
+        message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the"
         message += " dense convolutions wants, as if it had not been divided by the groups."
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
         severity: Severity = "note" if net.normalised else "warning"
@@ -127,7 +128,7 @@ def summed_fans(net: Net) -> Finding | None:
         return None
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     blocks = tuple(p.name for p in summed)
-    message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
+    message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     grade: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", grade, blocks, message, "Use `nn.init.xavier_normal_` for each.", summed[0].kernel, 1.0)
 
@@ -167,7 +168,7 @@ def above_scheme(net: Net) -> Finding | None:
     if not (blocks := worst_first(large)):
         return None
     worst = math.exp(large[blocks[0]])
-    message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
+    message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
     message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
     return Finding("HD206", graded(worst, ABOVE_WARNING), blocks, message, advice, worst, ABOVE)
@@ -183,7 +184,7 @@ def norm_gain(net: Net) -> Finding | None:
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]
-    message = f"{net.listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size"
+    message = f"{listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size"
     message += f" {short(math.sqrt(worst))} (usual: within {short(math.sqrt(GAIN))}× of 1)."
     advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
@@ -194,7 +195,7 @@ def identical_units(net: Net) -> Finding | None:
     alike = {p.name: p.unlike for p in net.matrices if p.unlike < ALIKE and p.trainable}
     if not alike:
         return None
-    message = f"All units of {net.listed(alike)} have the same weights and gradients, so that they stay the same."
+    message = f"All units of {listed(alike)} have the same weights and gradients, so that they stay the same."
     advice = f"Draw random weights ({how_drawn(net, next(iter(alike)))})."
     return Finding("HD208", "fault", tuple(alike), message, advice, min(alike.values()), ALIKE)
 
@@ -214,12 +215,12 @@ def cannot_learn(net: Net) -> Finding | None:
         return _unmoved(net)
     zeros = [p.name for p in telling if p.weight_sq == 0]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
-    message = f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
+    message = f"{listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
     message += " and no other weight that learns will change that."
     advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
     if zeros:
         how = how_drawn(net, zeros[0])
-        advice = f"Draw {net.listed(zeros)} at random ({how}); the last factor of a product may stay at zero."
+        advice = f"Draw {listed(zeros)} at random ({how}); the last factor of a product may stay at zero."
     return Finding("HD401", "fault" if zeros else "warning", blocks, message, advice, 0.0, 0.0)
 
 
@@ -294,7 +295,7 @@ def one_row(net: Net) -> Finding | None:
     if not hit or net.signals.examples < 2:
         return None
     blocks = tuple(p.name for p in hit)
-    message = f"One row alone of {net.listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
+    message = f"One row alone of {listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
     advice = "Look up a row for each position: `torch.arange(x.shape[1], device=x.device)`."
     return Finding("HD405", "warning", blocks, message, advice, 1.0, 1.0)
 
@@ -303,8 +304,7 @@ def unregistered(net: Net) -> Finding | None:
     """HD404: the outputs depend on tensors that require a gradient and are no parameters of the model."""
     if not (names := net.signals.unregistered):
         return None
-    more = f": nor are {len(names) - 1} more tensors" if len(names) > 1 else ""
-    message = f"The outputs depend on {names[0]}, which is not registered{more}."
+    message = f"The outputs depend on {listed(names)}: tensors that are not registered."
     advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
@@ -317,9 +317,7 @@ def frozen(net: Net) -> Finding | None:
     amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
     if not 0 < len(amid) <= len(places) / 4:  # of adapters the rest is frozen, of a fine-tuned network the beginning
         return None
-    message = (
-        f"{net.listed(amid)} {'is' if len(amid) == 1 else 'are'} frozen, while most layers learn, before and after."
-    )
+    message = f"{listed(amid)} {'is' if len(amid) == 1 else 'are'} frozen, amid layers that learn."
     advice = f"If that is not meant: `model.get_parameter({amid[0]!r}).requires_grad_()`."
     return Finding("HD403", "warning", amid, message, advice, float(len(amid)), 0.0)
 
@@ -337,7 +335,7 @@ def detached(net: Net) -> Finding | None:
     cut.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
     if not (blocks := tuple(p.name for p in cut)):
         return None
-    message = f"The outputs depend on {net.listed(blocks)}, but no gradient gets there."
+    message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
     advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `.item()`."
     return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
 
@@ -352,7 +350,7 @@ def unused(net: Net) -> Finding | None:
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
-    message = f"The outputs do not depend on {net.listed(blocks)}{while_on}."
+    message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 
