@@ -61,7 +61,7 @@ WIDE_LOGITS, SMALLER = 16.0, 10.0
 def _wide_logits(net: Net) -> Finding | None:
     """HD101 where no guess is known, as of a policy: the loss takes logits, and these are wide."""
     spread = net.signals.logits_sq
-    if net.signals.loss_kind != "other" or not spread > WIDE_LOGITS:
+    if not spread > WIDE_LOGITS:
         return None
     heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
     blocks = worst_first(heads)[:1]
@@ -72,7 +72,7 @@ def _wide_logits(net: Net) -> Finding | None:
 
 
 def _excesses(net: Net) -> dict[str, float]:
-    """By what factor each weight behind the last normalisation enlarges E[x²], over what nonlinearities take back."""
+    """By what factor each weight behind the last normalisation enlarges E[x²]."""
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
     scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
     if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
@@ -84,8 +84,7 @@ def _excesses(net: Net) -> dict[str, float]:
     for path in net.backbone:
         layer, name = net.layers[path], net.name_of(path)
         if net.order[path] > last_norm and layer.x_sq > 0:
-            grown = layer.out_sq / layer.x_sq / (net.critical(path) or 1.0)
-            excess[name] = max(grown, excess.get(name, 0.0))
+            excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
     return excess
 
 
