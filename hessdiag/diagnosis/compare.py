@@ -47,11 +47,6 @@ def compare(
     100.0
     """
     models = [side for side in (before, after) if isinstance(side, nn.Module)]
-    for name, side in (("before", before), ("after", after)):
-        is_json = isinstance(side, str) and (side.lstrip().startswith("{") or side.endswith(".json"))
-        if not is_json and not isinstance(side, (Report, os.PathLike, nn.Module)):
-            what = f"the text {side!r}" if isinstance(side, str) else f"of type {type(side).__name__}"
-            raise HessdiagError(f"{name} is {what}: pass a model, a Report of hessdiag.diagnose, or its JSON file")
     if models and inputs is None:
         raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
     if not models and (inputs is not None or targets is not None or options):

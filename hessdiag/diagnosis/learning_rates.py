@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_model, check_whole, did_you_mean, few, matching
-from hessdiag.curvature.measurement import Settings
+from hessdiag.arguments import check_kind, check_loss, check_model, check_whole, matching
+from hessdiag.curvature.measurement import Settings, check_choice
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_of
@@ -43,7 +43,6 @@ MAX_CURVATURE = 10.0  # of the median curvature
 RISING, DOUBLINGS = 1.5, 3  # rate of the later over that of the earlier steps; doublings of a walk along which it rises
 COMPARED = 8  # examples on which both ways to a derivative along u are compared
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of both
-BETAS, EPSILON = (0.9, 0.999), 1e-8  # torch's defaults
 
 Values = Mapping[str, Tensor]  # by name of the parameter
 
@@ -97,7 +96,9 @@ def learning_rates(
     check_loss(loss)
     check_whole("steps", steps, least=1)
     check_whole("batch_size", batch_size, least=1)
-    _check_optimizers(optimizers)
+    check_kind("optimizers", optimizers, (list, tuple), "pass a list, such as ['sgd', 'adam']")
+    for name in optimizers:
+        check_choice("optimizer", name, tuple(FACTORS))
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
     read = reader(model, batch_dim, examples, loss)
     stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
@@ -127,14 +128,6 @@ def learning_rates(
         dtype=str(dtype).removeprefix("torch."),
         versions=versions(),
     )
-
-
-def _check_optimizers(optimizers: Sequence[str]) -> None:
-    if isinstance(optimizers, str) or not optimizers:
-        raise HessdiagError(f"optimizers {optimizers!r}: pass a list, as in optimizers=['sgd', 'adam']")
-    for name in optimizers:
-        if name not in FACTORS:
-            raise HessdiagError(f"optimizer {name!r}: {did_you_mean(name, FACTORS, otherwise=f'use {few(FACTORS)}')}")
 
 
 def _resolve(
@@ -221,24 +214,19 @@ def pairs_of(
 
 
 class AdamDirection:
-    """m̂/(√v̂ + ε), as `torch.optim.Adam` has it (arXiv 1412.6980, Algorithm 1): the sign of the first gradient."""
+    """The direction u of `torch.optim.Adam`, W ← W − rate · u: where it takes weights of zero at a rate of 1."""
 
-    def __init__(self) -> None:
-        self._steps = 0
-        self._moments: tuple[dict[str, Tensor], ...] = ({}, {})  # of g and of g²
+    def __init__(self, like: Values) -> None:
+        self._steps = {name: nn.Parameter(torch.zeros_like(value)) for name, value in like.items()}
+        self._optimizer = torch.optim.Adam(self._steps.values(), lr=1.0)
 
     def __call__(self, gradient: Values) -> Values:
-        """Return the direction of the next step, W ← W − rate · u, after a batch with this gradient."""
-        self._steps += 1
-        u = {}
-        for name, g in gradient.items():
-            means = []
-            for moments, beta, value in zip(self._moments, BETAS, (g, g.square()), strict=True):
-                before = moments.get(name)
-                moments[name] = (1 - beta) * value if before is None else torch.lerp(value, before, beta)
-                means.append(moments[name] / (1 - beta**self._steps))
-            u[name] = means[0] / (means[1].sqrt() + EPSILON)
-        return u
+        """Return the direction of the next step, after a batch with this gradient."""
+        for name, step in self._steps.items():
+            step.detach().zero_()
+            step.grad = gradient[name]
+        self._optimizer.step()
+        return {name: -step.detach() for name, step in self._steps.items()}
 
 
 @dataclass(frozen=True)
@@ -284,7 +272,7 @@ class Walk:
 
     def steps(self, pairs: Iterable[tuple[Batch, Batch]]) -> Iterator[tuple[Along, Along]]:
         """Measure along the gradient of the first batch of each pair, and along Adam's direction, on the second."""
-        at, adam = self.start, AdamDirection()
+        at, adam = self.start, AdamDirection(self.start)
         for number, (stepped, measured) in enumerate(pairs):
             gradient = self._gradient(at, stepped, 2 * number)
             u = adam(gradient)

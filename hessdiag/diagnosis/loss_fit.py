@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch, Layout
@@ -74,7 +75,7 @@ def fit_of(
         "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS else math.nan,
         **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
         **_broadcast(loss, at, targets),
-        "dropped": _dropped(model),
+        "dropped": next((n for n, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p >= 1), ""),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
         "logits_sq": max(
@@ -203,18 +204,15 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -
     """
     if y.numel() > MOST_FITTED or not chance > 0:
         return math.nan
-    for within in (nn.Identity(), nn.Sigmoid()):
-        with suppress(Exception):  # it takes probabilities, and says so
-            best = _descended(partial(_of_all, free, within, targets), y)[0]
-            bounded = _descended(lambda z: of(z, targets), y)[0]
-            if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
-                return (bounded - best) / (chance - best)
-            break
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        bounded = _descended(lambda z: of(z, targets), y)[0]
+        try:
+            best = _descended(lambda z: free(z, targets), y)[0]
+        except Exception:  # it takes probabilities, and says so
+            best = _descended(lambda z: free(z.sigmoid(), targets), y)[0]
+        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
+            return (bounded - best) / (chance - best)
     return math.nan
-
-
-def _of_all(of: Of, within: nn.Module, targets: Tensor | None, z: Tensor) -> Tensor:
-    return of(within(z), targets)
 
 
 def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
@@ -266,12 +264,6 @@ def _agreement(moved: Tensor, targets: Tensor) -> float:
     if targets.shape != moved.shape:
         return math.nan
     return float(torch.corrcoef(torch.stack([moved.flatten().double(), targets.flatten().double()]))[0, 1])
-
-
-def _dropped(model: nn.Module) -> str:
-    """A dropout of everything, by name."""
-    drops = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    return next((name for name, module in drops if module.p >= 1), "")
 
 
 FAR, SAME_SLOPE, NO_SLOPE = 1e3, 0.02, 1e-4

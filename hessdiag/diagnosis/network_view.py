@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hessdiag.arguments import joined
-from hessdiag.results.findings import Severity
+from hessdiag.results.findings import Severity, label
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ParameterSignals, Signals
 
@@ -18,7 +17,6 @@ CRITICAL = {
     "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
 }  # fmt: skip
 GATES = {"gate", "softplus"}  # they say how much, or how long
-MAX_GROUPS = 3  # kinds of layers named in a sentence
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
 BELOW_EPS, SMALL = 0.3, 1e-4  # what a normalisation writes where ε outweighs E[x²], and E[x²] of small signals
@@ -32,7 +30,7 @@ class Net:
         matrices, weights: weights of layers (no free parameters), and those of them that are no table.
         backbone: paths of the layers that hold weights; `head` is the last that writes the output, `hidden` the others.
         normalised: whether a normalisation with statistics of the batch is at work.
-        residual: whether a hidden layer, or a normalisation behind it, ends a residual branch.
+        residual: whether a layer ends a residual branch.
     """
 
     def __init__(self, signals: Signals) -> None:
@@ -40,7 +38,6 @@ class Net:
         self.parameters = [p for p in signals.parameters if p.numel]
         self.named = {p.name: p for p in self.parameters}
         self.siblings = assign_siblings(self.parameters)
-        self.families = Counter(_pattern(key) for key in self.siblings.values())
         self.layers = {layer.path: layer for layer in signals.layers}
         self.order = {path: place for place, path in enumerate(self.layers)}
         self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]
@@ -55,10 +52,7 @@ class Net:
         self.normalised = any(layer.normalises for layer in signals.layers) or (
             not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
         )
-        tables = self.weight_of.keys() - {*self.hidden}
-        self.residual = any("add" in layer.labels for path, layer in self.layers.items() if path not in tables) or any(
-            map(self._skips, self.hidden)
-        )
+        self.residual = any("add" in layer.labels for layer in signals.layers)
 
     @property
     def loss_ratio(self) -> float:
@@ -71,21 +65,6 @@ class Net:
         """Whether the outputs tell the targets; of an overfitted network, once they are scaled down."""
         scaled = self.signals.scaled_loss < LEARNT_SCALED * self.signals.chance_loss
         return self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
-
-    def _skips(self, path: str) -> bool:
-        """Whether a layer reads what another one wrote, and beside that what the other one descends from."""
-        sources = set(self.layers[path].sources) & self.layers.keys()
-        return len(sources) > 1 and any(self._above(source) & sources for source in sources)
-
-    def _above(self, path: str) -> set[str]:
-        """The layers that one descends from."""
-        found: set[str] = set()
-        left = [path]
-        while left:
-            new = {o for o in self.layers[left.pop()].sources if o in self.layers} - found
-            found |= new
-            left += new
-        return found
 
     def scale(self, path: str) -> float:
         """n k² E[W²]: what the layer multiplies E[x²] by, were its inputs uncorrelated."""
@@ -109,49 +88,21 @@ class Net:
 
     def labelled(self, label: str) -> tuple[str, ...]:
         """Names of the weights of layers with a label."""
-        held = (self.weight_of.get(o) or self.gain_of(o) for o, layer in self.layers.items() if label in layer.labels)
-        return tuple(dict.fromkeys(p.name for p in held if p is not None))
+        held = (o for o, layer in self.layers.items() if label in layer.labels and o in self.weight_of)
+        return tuple(dict.fromkeys(map(self.name_of, held)))
 
     def bias_of(self, path: str) -> ParameterSignals | None:
         """The bias of a module."""
         return self.named.get(f"{path}.bias")
 
-    def place_of(self, path: str) -> int:
-        """Where a module, or the nearest one around it that was called, stands in the order of execution."""
-        while path and path not in self.order:
-            path = path.rpartition(".")[0]
-        return self.order.get(path, len(self.order))
-
     def name_of(self, path: str) -> str:
         """Name of the weight of a layer."""
         return self.weight_of[path].name
 
-    def listed(self, names: Iterable[str]) -> str:
-        """Name some parameters in a sentence, siblings together.
 
-        As in `h.#.attn.c_proj.weight (all 12)`.
-        """
-        groups: dict[str, list[str]] = {}
-        for name in names:
-            groups.setdefault(_pattern(self.siblings.get(name, name)), []).append(name)
-        shown = [self._group(key, members) for key, members in groups.items()]
-        if len(shown) > MAX_GROUPS + 1:
-            left = sum(len(members) for members in list(groups.values())[MAX_GROUPS:])
-            shown = [*shown[:MAX_GROUPS], f"{left} more"]
-        return joined(shown) if shown else "the model"
-
-    def _group(self, key: str, members: Sequence[str]) -> str:
-        if len(members) == 1:
-            return members[0]
-        if not any(map(str.isalpha, key.rpartition(".")[0])):  # layers of a sequence have no name in common
-            return f"{members[0]} and {len(members) - 1} more"
-        whole = self.families[key]
-        count = f"all {whole}" if len(members) == whole else f"{len(members)} of {whole}"
-        return f"{key} ({count})"
-
-
-def _pattern(key: str) -> str:
-    return key.rpartition("(")[0] or key
+def listed(names: Iterable[str]) -> str:
+    """Name the layers of parameters in a sentence, siblings together; no names are those of the whole model."""
+    return label([*names]) or "the model"
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:
@@ -189,15 +140,14 @@ def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
 
 
 FOLLOWED = 0.4  # share of the weights, from which on a scheme is the one of the network
-CLEAR = 0.6  # share from which on leaving it is a warning
 
 Unit = Callable[[ParameterSignals], float]
 UNITS: dict[str, Unit] = {
-    "fan-out": lambda p: p.fan_out * p.kernel,
     "fan-in": lambda p: p.fan_in * p.kernel,
+    "fan-out": lambda p: p.fan_out * p.kernel,
     "Xavier": lambda p: (p.fan_in + p.fan_out) * p.kernel / 2,
 }
-SCHEMES: dict[str, Unit] = {"constant": lambda p: 1.0, **{law: UNITS[law] for law in ("fan-in", "fan-out", "Xavier")}}
+SCHEMES: dict[str, Unit] = {**UNITS, "constant": lambda p: 1.0}
 
 
 @dataclass(frozen=True)
@@ -205,45 +155,32 @@ class Law:
     """The scheme that most weights follow.
 
     Attributes:
-        share: of the weights that do.
-        law: its name, or several where all shapes are alike.
+        name: of the scheme.
+        constant: E[W²] in its units.
         away: ln of E[W²] over what the scheme gives, by name.
-        constants: E[W²] in units of the scheme, of each that as many weights follow.
     """
 
-    share: float
-    law: str
+    name: str
+    constant: float
     away: dict[str, float]
-    constants: dict[str, float]
 
 
-def laws(net: Net) -> Law | None:
-    """Find the scheme that most weights follow, head and embeddings left out; None for fewer than four."""
-    candidates = [p for p in net.weights if p.weight_sq > 0 and not (net.head and net.head in p.owners)]
-    if len(candidates) < 4:
-        return None
-    found: list[tuple[int, str, float, dict[str, float]]] = []
-    for law, unit in SCHEMES.items():
+def law_of(net: Net) -> Law | None:
+    """Find the scheme that most weights follow, head and embeddings left out; None where few follow any."""
+    candidates = [p for p in net.weights if p.weight_sq > 0 and net.head not in p.owners]
+    found: list[tuple[int, Law]] = []
+    for name, unit in SCHEMES.items() if candidates else ():
         logs = {p.name: math.log(unit(p) * p.weight_sq) for p in candidates}
         middle = mode(list(logs.values()))
-        away = {name: value - middle for name, value in logs.items()}
-        found.append((sum(abs(v) < 0.2 for v in away.values()), law, middle, away))
-    most = max(followers for followers, *_ in found)
-    best = {law: (middle, away) for followers, law, middle, away in found if followers == most}
-    nearest = {p.name: min((away[p.name] for _, away in best.values()), key=abs) for p in candidates}
-    return Law(
-        most / len(candidates) if most >= 3 else 0.0,
-        " or ".join(best) if len(best) < len(SCHEMES) else "common",
-        nearest,
-        {law: math.exp(middle) for law, (middle, _) in best.items()},
-    )
+        away = {each: value - middle for each, value in logs.items()}
+        found.append((sum(abs(v) < 0.2 for v in away.values()), Law(name, math.exp(middle), away)))
+    followers, law = max(found, key=lambda pair: pair[0], default=(0, None))
+    return law if followers >= max(3, FOLLOWED * len(candidates)) else None
 
 
 def how_drawn(net: Net, name: str) -> str:
     """Say how to draw a weight: by the scheme that the others follow, as HD206 has it, else Kaiming's for ReLUs."""
-    law, p = laws(net), net.named[name]
-    if law is None or law.share < FOLLOWED:
+    if not (law := law_of(net)):
         return "Kaiming"
-    scheme = "fan-in" if "fan-in" in law.constants else next(iter(law.constants))
-    std = math.sqrt(law.constants[scheme] / SCHEMES[scheme](p))
+    std = math.sqrt(law.constant / SCHEMES[law.name](net.named[name]))
     return f"normal, standard deviation {short(std)} as in the other weights"

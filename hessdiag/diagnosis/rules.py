@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from importlib import resources
 from textwrap import fill
 
 from hessdiag.diagnosis import signal_rules, weight_rules
-from hessdiag.diagnosis.network_view import CRITICAL, Net, log_ratio
+from hessdiag.diagnosis.network_view import Net
 from hessdiag.results.findings import GRAVITY, Finding
 from hessdiag.results.signals import Signals
 
@@ -83,11 +82,14 @@ ORDER = (
 )  # fmt: skip
 CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
-    "HD208", "HD109", "HD115",
+    "HD208", "HD109", "HD115", "HD103", "HD104",
 }  # fmt: skip
-EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD401"}
-DEPTH = {"HD103", "HD104"}  # themselves the cause of these:
-OF_DEPTH = {"HD101", "HD102", "HD110"}
+EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD206", "HD401"}
+# A cause and what it accounts for whatever layers both name; other effects name one of its layers.
+BECAUSE = {
+    ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
+    ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"),
+}  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.
 NOT_LEARNING = {"HD113", "HD121", "HD116", "HD401", "HD403", "HD404", "HD405"}
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
@@ -99,86 +101,26 @@ def find(signals: Signals) -> tuple[Finding, ...]:
     found = [finding for rule in RULES if (finding := rule(net))]
     if net.learnt:  # whatever it looks like, it got there
         found = [f if f.rule in NOT_LEARNING else replace(f, severity="note") for f in found]
-    kept = sorted(without_effects(net, found), key=_place)
+    kept = sorted(without_effects(found), key=_place)
     return tuple(replace(f, advice="") if f.severity == "note" else f for f in kept)  # a note is no cause to act
 
 
-def _gravity(finding: Finding) -> int:
-    return GRAVITY.index(finding.severity)
-
-
 def _place(finding: Finding) -> tuple[int, int]:
-    return _gravity(finding), ORDER.index(finding.rule)
+    return GRAVITY.index(finding.severity), ORDER.index(finding.rule)
 
 
-def without_effects(net: Net, found: Sequence[Finding]) -> list[Finding]:
-    """Leave out each effect whose size a cause accounts for, and lend the cause its gravity."""
-    rules = {f.rule for f in found}
-    if "HD202" in rules:
-        found = [f for f in found if f.rule != "HD206"]
-    strong = sorted((f for f in found if f.rule in CAUSES and f.severity != "note"), key=_place)
-    if not strong and rules & DEPTH:
-        found = [f for f in found if f.rule != "HD206"]
-    because: dict[str, Finding] = {}
+def without_effects(found: Sequence[Finding]) -> list[Finding]:
+    """Leave out each effect that a cause accounts for, and lend the cause its gravity."""
+    causes = sorted((f for f in found if f.rule in CAUSES and f.severity != "note"), key=_place)
+    kept, lent = list(found), {f: f.severity for f in found}
     for effect in (f for f in found if f.rule in EFFECTS):
-        depth = [f for f in found if f.rule in DEPTH and effect.rule in OF_DEPTH]
-        if causes := [cause for cause in (*strong, *depth) if explains(net, cause, effect)]:
-            because[effect.rule] = causes[0]
-    kept = []
-    for finding in (f for f in found if f.rule not in because):
-        lent = [f for f in found if f.rule in because and _root(f, because) is finding]
-        kept.append(replace(finding, severity=min([finding, *lent], key=_gravity).severity))
-    return kept
+        if cause := next((cause for cause in causes if cause in kept and explains(cause, effect)), None):
+            kept.remove(effect)
+            lent[cause] = min(lent[cause], lent[effect], key=GRAVITY.index)
+    return [replace(f, severity=lent[f]) for f in kept]
 
 
-def _root(effect: Finding, because: Mapping[str, Finding]) -> Finding:
-    return _root(because[effect.rule], because) if effect.rule in because else effect
-
-
-def explains(net: Net, cause: Finding, effect: Finding) -> bool:
-    """Whether the layers that a cause names make at least half of an effect, in logarithms of what was measured."""
-    if cause.rule == "HD402" and effect.rule == "HD401":  # nothing gets through it: neither forward nor back
-        place = min(net.order[o] for name in cause.blocks for o in net.named[name].owners)
-        behind = [o for name in effect.blocks for o in net.named[name].owners if net.order.get(o, -1) > place]
-        return all(not net.layers[o].x_sq > 0 or net.layers[o].x_varies == 0 for o in behind)
-    if cause.rule == "HD402" and effect.rule == "HD102" and effect.value == 0:
-        return True
-    if effect.rule == "HD116":
-        return cause.rule == "HD114"
-    if effect.rule == "HD106":  # what it reads was large before
-        read = [net.layers[o].x_sq for name in effect.blocks[:1] for o in net.named[name].owners if o in net.layers]
-        return cause.rule == "HD115" and max(read, default=0.0) > signal_rules.LARGE
-    parts = _parts(net, effect)
-    if cause.rule == "HD115" and effect.rule in SIZES:
-        return effect.rule == "HD101" or math.log(cause.value) > math.log(effect.value) / 2
-    if cause.rule == "HD113" and effect.rule == "HD101":
-        return cause.value >= signal_rules.OUT_OF_REACH_FAULT
-    if cause.rule == "HD104" and effect.rule == "HD101":
-        return math.log(cause.value) > sum(parts.values()) / 2
-    if any(part > USUAL for part in parts.values()):
-        parts = {name: part for name, part in parts.items() if part > USUAL}
-    named, total = sum(parts.get(name, 0.0) for name in cause.blocks), sum(parts.values())
-    return named > 0 and (named >= total / 2 or effect.rule not in SIZES)
-
-
-USUAL = math.log(2)  # 98 % of 1,948 hidden layers of healthy and repaired networks enlarge E[x²] by less
-SIZES = {"HD101", "HD102", "HD103", "HD104"}  # effects with parts that add up; of others it is enough to share a layer
-
-
-def _parts(net: Net, effect: Finding) -> dict[str, float]:
-    """What each parameter contributes to an effect: logarithms of factors where it has a size."""
-    if effect.rule == "HD101":
-        return {name: max(0.0, min(log_ratio(each, 1.0), 700.0)) for name, each in signal_rules.excesses(net).items()}
-    if effect.rule not in SIZES:
-        return dict.fromkeys(effect.blocks, 1.0)
-    parts = {}
-    for path, layer in net.layers.items():
-        p, (read, wrote) = net.weight_of.get(path) or net.gain_of(path), layer.varying
-        if p and read > 0 == wrote and effect.rule == "HD102":
-            parts[p.name] = -700.0
-        elif p and read > 0 and wrote > 0:  # a normalisation writes 1 whatever it reads
-            need = CRITICAL.get(next((label for label in layer.labels if label in CRITICAL), ""), 1.0)
-            parts[p.name] = log_ratio(wrote, 1.0 if layer.normalises else need * read)
-    grows = effect.rule == "HD104" or (effect.rule == "HD103" and sum(parts.values()) > 0)
-    sign = 1 if grows else -1
-    return {name: max(0.0, sign * each) for name, each in parts.items()}
+def explains(cause: Finding, effect: Finding) -> bool:
+    """Whether a finding accounts for another one: by their rules, or in a layer that both name."""
+    shared = {*cause.blocks} & {*effect.blocks}
+    return cause.rule != effect.rule and (bool(shared) or (cause.rule, effect.rule) in BECAUSE)

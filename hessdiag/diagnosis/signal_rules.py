@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
-from hessdiag.diagnosis.network_view import BELOW_EPS, CRITICAL, GATES, SMALL, TINY, Net, graded, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, listed, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
-from hessdiag.results.signals import ParameterSignals
 
-LOSS = {"cross-entropy": (2.0, 2.5, 5.0), "mse": (3.0, 5.0, 10.0), "other": (3.0, 5.0, 10.0)}  # note, warning, fault
+CLASSES, NUMBERS = (2.0, 2.5, 5.0), (3.0, 5.0, 10.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
-EQUAL = 1e-8  # E[y²] behind a normalisation of numbers that differ by rounding: ε would be above 1000
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, TARGET_SQ = 100.0, 1000.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
-OPENS, OPENS_BRANCH = 1e-6, 0.1  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
+OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
-    signals, ratio = net.signals, net.loss_ratio
-    if signals.loss_kind not in LOSS or not ratio > LOSS[signals.loss_kind][0]:
+    signals, ratio, classes = net.signals, net.loss_ratio, net.signals.loss_kind == "cross-entropy"
+    note, warn, fault = CLASSES if classes else NUMBERS
+    if not ratio > note:
         return _wide_logits(net)
-    note, warn, fault = LOSS[signals.loss_kind]
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
-    near = signals.loss_kind != "cross-entropy" and max(signals.initial_loss, signals.output_sq) < 1
-    if not surely > note / 2 or near or raw_inputs(net):  # a few steps away, or the effect of that
+    near = not classes and max(signals.initial_loss, signals.output_sq) < 1  # a few steps away
+    if not surely > note / 2 or near or raw_inputs(net):
         return _wide_logits(net)
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
-        bias, classes = net.bias_of(net.head), signals.loss_kind == "cross-entropy"
+        bias = net.bias_of(net.head)
         name = bias.name if bias else net.name_of(net.head)
         message = f"{what}, although outputs are small: their mean is not that of the targets."
-        goal = "the logarithm of the label frequencies" if classes else "the mean of the targets"
-        advice = f"Set {name} to {goal}." if bias else f"Give the layer of {name} a bias, set to {goal}."
+        advice = "Set the bias of the last layer to the logarithm of the label frequencies."  # a note has no advice
         if classes and ratio > ONE_CLASS:
             message = f"{what}: nearly all labels of the batch are of one class."
             advice = "Shuffle the data. Where one class is padding, leave it out of the loss (`ignore_index`)."
@@ -49,12 +45,13 @@ def initial_loss(net: Net) -> Finding | None:
         message = f"{what}: outputs are of size {sizes[0]}, where the targets want {sizes[1]}."
         advice = "Scale the targets to about 1, or start the bias of the last layer at what they want."
         return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
-    blocks, scales = loudest(net)
-    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {net.listed(blocks)}."
+    excess = _excesses(net)
+    blocks = worst_first(excess)[:1]
+    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    if 0 < (factor := scales.get(name, 1.0)) < 1:
-        advice = f"Multiply {name} by {short(factor)}, so that its output is no larger than its input."
+    if excess.get(name, 1.0) > 1:
+        advice = f"Multiply {name} by {short(excess[name] ** -0.5)}, so that its output is no larger than its input."
     return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
 
 
@@ -64,31 +61,18 @@ WIDE_LOGITS, SMALLER = 16.0, 10.0
 def _wide_logits(net: Net) -> Finding | None:
     """HD101 where no guess is known, as of a policy: the loss takes logits, and these are wide."""
     spread = net.signals.logits_sq
-    if net.signals.loss_kind != "other" or not spread > WIDE_LOGITS or raw_inputs(net):
+    if not spread > WIDE_LOGITS:
         return None
     heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
-    blocks = worst_first(heads)[:1] or loudest(net)[0]
+    blocks = worst_first(heads)[:1]
     message = f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that"
-    message += f" one class has nearly all probability, through {net.listed(blocks)}."
-    name = blocks[0] if blocks else "the last layer"
-    advice = f"Make {name} smaller: multiply it by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
+    message += f" one class has nearly all probability, through {listed(blocks)}."
+    advice = f"Multiply the last layer by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
     return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
 
 
-def loudest(net: Net) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Weights behind the last normalisation that multiply their input most, and factors that would undo it."""
-    excess = excesses(net)
-    names = worst_first(excess)
-    top = excess[names[0]] if names else 0.0
-    chosen = tuple(name for name in names if excess[name] >= max(1.5, top / 4)) or names[:1]
-    return chosen, {name: excess[name] ** -0.5 for name in chosen if 1 < excess[name] < math.inf}
-
-
-def excesses(net: Net) -> dict[str, float]:
-    """By what factor each weight behind the last normalisation enlarges E[x²], by name.
-
-    That is meant over what the nonlinearity behind it takes back; a bias that drowns it counts as infinite.
-    """
+def _excesses(net: Net) -> dict[str, float]:
+    """By what factor each weight behind the last normalisation enlarges E[x²]."""
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
     scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
     if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
@@ -96,24 +80,19 @@ def excesses(net: Net) -> dict[str, float]:
     if ends and (not net.head or net.signals.output_sq > 4 * net.layers[net.head].out_sq):  # multiplied behind the head
         return dict.fromkeys(ends, net.signals.output_sq)
     last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
-    tail = [path for path in net.backbone if net.order[path] > last_norm] or ([net.head] if net.head else [])
     excess: dict[str, float] = {}
-    for path in tail:
-        layer, bias, name = net.layers[path], net.bias_of(path), net.name_of(path)
-        if bias and bias.weight_sq > 0.5 * layer.out_sq:
-            return {bias.name: math.inf, name: math.inf}
-        need = 1.0 if path == net.head else max((CRITICAL.get(label, 1.0) for label in layer.labels), default=1.0)
-        grown = layer.out_sq / layer.x_sq / need if layer.x_sq > 0 else math.inf
-        excess[name] = max(grown, excess.get(name, 0.0))
+    for path in net.backbone:
+        layer, name = net.layers[path], net.name_of(path)
+        if net.order[path] > last_norm and layer.x_sq > 0:
+            excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
     return excess
 
 
 def nothing_arrives(net: Net) -> Finding | None:
     """HD102: the outputs do not depend on the inputs any more."""
-    head = net.layers.get(net.head or "")
-    if not head or head.path not in net.weight_of or net.scale(head.path) == 0:
+    if net.head is None or net.scale(net.head) == 0:
         return None
-    varying = head.x_sq * head.x_varies
+    varying = net.layers[net.head].x_sq * net.layers[net.head].x_varies
     if not varying <= SILENT:
         return _shrunk(net)
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -122,35 +101,32 @@ def nothing_arrives(net: Net) -> Finding | None:
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     hidden = [net.layers[path] for path in net.hidden]
     cut = [net.name_of(each.path) for each in hidden if each.varying[0] > 0 == each.varying[1]]
-    written = {o.path: [net.layers[s].varying[1] for s in o.sources if s in net.layers] for o in hidden}
-    ahead = [net.name_of(o.path) for o in hidden if max(written[o.path], default=0.0) > 0 == o.varying[0]][: not cut]
-    steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden if o.x_sq > 0 < o.out_sq}
-    blocks = tuple(cut or ahead) or worst_first(steps)[: max(3, len(steps) // 3)]
+    lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
+    ahead = tuple(net.name_of(o.path) for o in lost)
+    steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
+    blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
     message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
-    message += f" {short(math.sqrt(SILENT))}). It {'is lost ahead of' if ahead else 'shrinks most in'}"
-    message += f" {net.listed(blocks)}."
-    advice = "Initialise these layers with `hessdiag.init.apply(model, 'fan-in')`, or put normalisations between them."
-    if ahead:
-        advice = "Look at the operations there: an index, a mask, or a difference of what is the same."
-    zeros = [p for p in net.parameters if p.trainable and p.weight_sq == 0 and "bias" not in p.attribute]
+    message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {listed(blocks)}."
+    advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
+    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
-    lost = varying == 0 and not net.signals.fixed_norms and not opens  # in rounding: no optimiser brings it back
-    return Finding("HD102", "fault" if lost else "warning", blocks, message, advice, varying, SILENT)
+    severity: Severity = "fault" if varying == 0 and not opens else "warning"  # no optimiser brings it back
+    return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
 
 
 def _shrunk(net: Net) -> Finding | None:
     """HD102 of one layer, with no normalisation behind it that makes up for it."""
-    last_norm = max((net.order[o] for o, layer in net.layers.items() if {"norm"} & {*layer.labels}), default=-1)
+    last_norm = max((net.order[o] for o, layer in net.layers.items() if "norm" in layer.labels), default=-1)
     hit = {
         min((p for p in net.matrices if o in p.owners), key=lambda p: p.weight_sq).name: layer.x_sq / layer.out_sq
         for o in net.hidden
-        if (layer := net.layers[o]).out_sq > 0 and layer.out_sq < SHRUNK * layer.x_sq and net.order[o] > last_norm
-        and not {"add", "self-add", "gate", "output", "norm"} & {*layer.labels}
+        if 0 < (layer := net.layers[o]).out_sq < SHRUNK * layer.x_sq and net.order[o] > last_norm
+        and not {"add", "self-add", "gate", "output"} & {*layer.labels}
     }  # fmt: skip
     if not (blocks := worst_first(hit)):
         return None
     times, usual = short(math.sqrt(hit[blocks[0]])), short(SHRUNK**-0.5)
-    message = f"The outputs of {net.listed(blocks)} are {times}× smaller than the inputs (usual: below {usual}×)."
+    message = f"The outputs of {listed(blocks)} are {times}× smaller than the inputs (usual: below {usual}×)."
     advice = f"Draw it larger: multiply {blocks[0]} by {times}."
     return Finding("HD102", "warning", blocks, message, advice, 1 / hit[blocks[0]], SHRUNK)
 
@@ -160,40 +136,28 @@ def depth_scale(net: Net) -> Finding | None:
     if net.normalised or net.residual or len(net.hidden) < 4:
         return None
     chain = net.hidden
-    if any("LSTM" in (o := net.layers[path]).kind or "gate" in o.labels or not net.scale(path) > 0 for path in chain):
+    if any("gate" in net.layers[path].labels or not net.scale(path) > 0 for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
-    first, last = net.layers[chain[0]], net.layers[chain[-1]]
-    ends = [(first.out_gradient_total, last.out_gradient_total), (last.out_sq, first.out_sq)]
-    backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
+    forward = log_ratio(net.layers[chain[-1]].out_sq, net.layers[chain[0]].out_sq)
     if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
-    varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
-    varies = 1.0 if math.isnan(varies) else varies
-    backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
-    measured = max(abs(forward), abs(backward))
-    if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
+    size = max(abs(product), abs(forward))
+    if size < math.log(CHAIN) or abs(forward) < math.log(5):  # a nonlinearity may hold its own scale, by saturating
         return None
-    if measured < math.log(5) and varies > 1e-3:
-        return None  # a nonlinearity that holds its own scale, as a saturating one does
-    grows = product > 0 or forward > 0
-    lost = varies == 0 or (grows and measured > math.log(CHAIN_FAULT))  # in rounding, or to the largest
-    severity: Severity = "fault" if lost else "warning"
-    sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
+    sign = 1 if (product or forward) > 0 else -1
+    severity: Severity = "fault" if forward > math.log(CHAIN_FAULT) else "warning"
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
-    value = math.exp(min(max(measured, abs(product)), 700.0))
+    value = math.exp(min(size, 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
-    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
-    message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {net.listed(blocks)}."
-    if value < CHAIN:  # what is constant runs through
-        part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
-        message = f"{part} differs between examples (usual: above 3 %), most of it lost in {net.listed(blocks)}."
-    how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
-    advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
-    if not needs:  # no variance is right
-        advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
+    message = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers (usual:"
+    message += f" within {short(math.sqrt(CHAIN))}×), in {listed(blocks)}."
+    advice = "Put normalisations or skip connections between these layers."
+    if needs:
+        how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
+        advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if outdone and blamed:
         factor = short(math.exp(-sign * blamed[blocks[0]] / 2))
         advice = f"Take back what each of them does: multiply {blocks[0]} by {factor}."
@@ -205,61 +169,56 @@ def residual_growth(net: Net) -> Finding | None:
     if net.normalised or not net.residual or len(net.hidden) < 6:
         return None
     first = max(net.layers[net.hidden[0]].out_sq, TINY)
-    ends = [net.layers[path].x_sq for path in (net.head, net.hidden[-1]) if path]
-    tips = [path for path in net.hidden if "add" in net.layers[path].labels and net.scale(path) > 0]
-    totals = [t for path in tips if (t := net.layers[path].out_gradient_total) > 0]
-    backward = totals[0] / totals[-1] if totals else 1.0
-    growth = max([backward, *(x / first for x in ends if not math.isnan(x))])
-    limit = RESIDUAL_FAULT if net.signals.fixed_norms else RESIDUAL
-    if not growth >= limit or not tips:
+    tips = [path for path in net.hidden if "add" in net.layers[path].labels]
+    growth = net.layers[net.backbone[-1]].x_sq / first
+    if not growth >= RESIDUAL or not tips:
         return None
     blocks = tuple(net.name_of(path) for path in tips)
-    severity: Severity = "fault" if growth > RESIDUAL_FAULT or net.loss_ratio > 4 else "warning"
+    severity = "note" if net.signals.fixed_norms else graded(growth, 0, RESIDUAL_FAULT)
     message = f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
-    message += f" (usual: below {short(math.sqrt(limit))}×). They end in {net.listed(blocks)}."
+    message += f" (usual: below {short(math.sqrt(RESIDUAL))}×). They end in {listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
-    return Finding("HD104", "note" if net.signals.fixed_norms else severity, blocks, message, advice, growth, limit)
+    return Finding("HD104", severity, blocks, message, advice, growth, RESIDUAL)
 
 
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs or targets far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     signals = net.signals
-    first = {path: layer.x_sq for path in net.backbone if not (layer := net.layers[path]).sources}
-    path = max(first, key=lambda o: first[o] if first[o] > 0 else 0.0, default="")
-    sq, what = first.get(path, signals.input_sq), "inputs"  # what a layer reads: the model may scale by itself
-    path = path if sq > INPUT_SQ else (net.head or "")
-    if not sq > INPUT_SQ and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
-        sq, what = signals.chance_loss, "targets"
-    if not sq > INPUT_SQ or not net.backbone:
+    read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
+    path = max((path for path in read if read[path] > INPUT_SQ), key=read.__getitem__, default=None)
+    what = "inputs" if path else "targets"
+    if not path and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
+        path = net.head or next(reversed(net.backbone), None)
+    if not path:
         return None
-    size, whole = short(math.sqrt(sq)), path if path in net.weight_of else net.backbone[0]
-    normed = what == "inputs" and "norm" in net.layers[whole].labels and net.normalised
-    message = f"The {what} at {whole} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
+    sq = read[path] if what == "inputs" else signals.chance_loss
+    size = short(math.sqrt(sq))
+    message = f"The {what} at {path} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
     advice = f"Standardise the {what}: subtract their mean, and divide by their standard deviation, about {size}."
-    bad = net.loss_ratio > 4 or (what == "targets" and sq > INPUT_SQ**2)
-    severity: Severity = "note" if normed else "fault" if bad else "warning"
-    return Finding("HD105", severity, (net.name_of(whole),), message, advice, sq, INPUT_SQ)
+    normed = what == "inputs" and "norm" in net.layers[path].labels
+    severity: Severity = "note" if normed else "fault" if net.loss_ratio > 4 else "warning"
+    return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
 
 
 def operations(net: Net) -> Finding | None:
     """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
     if fed := _fed_back(net):
         return fed
-    ends = [net.layers[path].x_sq for path in net.signals.sources if path in net.layers]
+    ends = [net.layers[path].x_sq for path in net.signals.sources]
     if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
         return None
     hit: dict[str, float] = {}
     for path in net.backbone:
         layer, name = net.layers[path], net.name_of(path)
         written = sum(net.layers[o].out_sq for o in layer.sources)
-        if layer.x_sq > LARGE and layer.x_sq > GROWN * written > 0:
+        if layer.x_sq > GROWN * written > 0:
             hit[name] = layer.x_sq / written
     if not (blocks := worst_first(hit)):
         return None
     wrote = sorted(net.layers[net.named[blocks[0]].owners[0]].sources, key=lambda o: -net.layers[o].out_sq)
     sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
-    message = f"Between {net.listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
+    message = f"Between {listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
     message += f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
     advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
     blocks = tuple(dict.fromkeys((*sources, *blocks)))
@@ -281,40 +240,32 @@ def _fed_back(net: Net) -> Finding | None:
     return Finding("HD115", "warning", blocks, message, advice, grown[blocks[0]], GROWN)
 
 
-def _opens(p: ParameterSignals) -> bool:
-    """Whether a matrix, or the gain of a residual branch, starts so small that a few steps of training open its way."""
-    limit = 0.0 if not p.uses else OPENS_BRANCH if "branch" in p.uses else OPENS
-    return p.trainable and p.gradient == "some" and p.weight_sq < limit
-
-
 def drowned(net: Net) -> Finding | None:
     """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
-    if net.signals.examples < 4:
+    path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
+    if path is None:
         return None
-    before: list[str] = []
-    for path, layer in net.layers.items():
-        shares = any("softmax" in net.layers[o].labels for o in layer.sources if o in net.layers)  # of 1, not signals
-        if "Embedding" not in layer.kind and layer.x_sq > 0 and 0 < layer.x_varies < VARIES and not shares:
-            steady = [o for o in before if not (net.layers[o].out_varies > VARIES or GATES & {*net.layers[o].labels})]
-            steady.sort(key=lambda o: -net.layers[o].out_sq)
-            added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
-            blamed = (steady or before[-1:] or [path])[:3]
-            blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o in p.owners))
-            varies, under = layer.x_varies, f", under {net.listed(blocks)}" if blocks else ""
-            message = f"Only {short(100 * varies)} % of the input of {path or 'the model'} varies between examples"
-            message += f" (usual: above {short(100 * VARIES)} %){under}."
-            advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
-            meant = bool(blocks) and not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
-            queries = (each for each in net.layers.values() if "attention" in each.labels)
-            meant = meant or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
-            meant = meant or not (added or steady)  # as where the token that is read is alike, and memory tells
-            meant = meant or any(map(net.waits, [*before, path]))
-            earlier = (p for p in net.parameters if min(map(net.place_of, p.owners)) <= net.order[path])
-            meant = meant or any(map(_opens, earlier))
-            severity = "note" if meant else graded(-varies, -VARIES_WARNING)
-            return Finding("HD110", severity, blocks, message, advice, varies, VARIES)
-        before.append(path)
-    return None
+    layer, place = net.layers[path], net.order[path]
+    before = [*net.layers.values()][:place]
+    steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
+    steady.sort(key=lambda o: -o.out_sq)
+    added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
+    blamed = (steady or before[-1:] or [layer])[:3]
+    blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners))
+    message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
+    message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
+    advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
+    queries = (each for each in net.layers.values() if "attention" in each.labels)
+    earlier = [p for p in net.parameters if min(net.order.get(o, 0) for o in p.owners) <= place]
+    meant = (
+        not (added or steady)  # as where the token that is read is alike, and memory tells
+        or (bool(blocks) and not net.named[blocks[0]].trainable)  # a table of fixed positions, as Whisper's
+        or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
+        or any(net.waits(o.path) for o in (*before, layer))
+        or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in earlier)  # a few steps open its way
+    )
+    severity = "note" if meant else graded(-layer.x_varies, -VARIES_WARNING)
+    return Finding("HD110", severity, blocks, message, advice, layer.x_varies, VARIES)
 
 
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
@@ -331,32 +282,25 @@ def out_of_reach(net: Net) -> Finding | None:
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
     if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
-        ends = "are those of a softmax" if signals.bounded == "softmax" else "are not normalised"
-        message = f"The loss falls without end as outputs rise: it takes log-probabilities, and the outputs {ends}, or"
-        message += " targets from 0 to 1, and these are larger."
+        message = "The loss falls without end as outputs rise: it takes log-probabilities, which the outputs are not,"
+        message += " or targets from 0 to 1, and these are larger."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
-    if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
-        message = "The network ends in a relu, and the loss expects logits of both signs: at 0 they get no gradient."
-        advice = f"Return the outputs of {net.listed(blocks)} without the relu."
-        return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
     message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
     message += f" below {usual:.0f} %)."
+    advice = f"Take the {signals.bounded} away, or scale the targets into its range."
     if signals.bounded == "cosine":
-        message = message.replace("a cosine", f"cosines of at most {short(signals.reach)}")
-        advice = "Divide them by a temperature, of 0.05 or 0.1."
+        advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse":
         logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"
         why = ": the loss expects logits" if logits else ", or behind a sigmoid where the loss takes probabilities"
-        advice = f"Return the outputs of {net.listed(blocks)} without the {signals.bounded}{why}."
-    else:
-        advice = f"Take the {signals.bounded} away, or scale the targets into its range."
+        advice = f"Return the outputs of {listed(blocks)} without the {signals.bounded}{why}."
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
@@ -398,10 +342,10 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
 def astray(net: Net) -> Finding | None:
     """HD114: attention whose weights do not sum to one over what they mix."""
     if blocks := net.labelled("astray"):
-        message = f"The softmax behind {net.listed(blocks)} sums to 1 over another dimension than is mixed."
+        message = f"The softmax behind {listed(blocks)} sums to 1 over another dimension than is mixed."
         advice = "Take it over the keys: `scores.softmax(-1) @ values`."
     elif blocks := net.labelled("mixed"):
-        message = f"A view behind {net.listed(blocks)} mixes axes: the sizes are those of a transposition."
+        message = f"A view behind {listed(blocks)} mixes axes: the sizes are those of a transposition."
         advice = "Transpose first, and reshape then: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`."
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
@@ -414,7 +358,7 @@ def unseen(net: Net) -> Finding | None:
     signals = net.signals
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
-        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))
+        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.gain_of(o)))
         message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
         advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
@@ -451,26 +395,23 @@ def shown(net: Net) -> Finding | None:
 
 def linear_pair(net: Net) -> Finding | None:
     """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
-    held = Counter(o for p in net.matrices for o in p.owners)
-    plain = {o: p for o, p in net.weight_of.items() if held[o] == 1 and p.groups == 1 and "lookup" not in p.uses}
-    readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     hit: dict[str, None] = {}
-    for path in (path for path in net.backbone if path in plain and len(net.layers[path].sources) == 1):
-        (source,) = net.layers[path].sources
-        if source in plain and set(net.layers[source].labels) == {"linear"} and readers[source] == 1:
-            direct = math.isclose(net.layers[source].out_sq, net.layers[path].x_sq, rel_tol=1e-5)  # not pooled
-            first, second = plain[source], plain[path]
-            gated = "gate" in net.layers[path].labels  # a gated unit, of which the pair is one half
-            if direct and not gated and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
+    for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):
+        layer, second = net.layers[path], net.weight_of[path]
+        source = net.layers[layer.sources[0]]
+        first = net.weight_of.get(source.path)
+        if first and source.labels == ("linear",) and "gate" not in layer.labels:  # one half of a gated unit
+            direct = math.isclose(source.out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
+            if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
     idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
     if idle:
-        message = f"The activations behind {net.listed(idle)} do nothing: they are linear on all that they read."
+        message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
         advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
-    message = f"Nothing nonlinear stands between {net.listed(hit)}: they do no more than one layer would."
+    message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
     return Finding("HD117", "warning", tuple(hit), message, advice, 1.0, 0.0)
 
@@ -484,7 +425,7 @@ def unskipped(net: Net) -> Finding | None:
     if net.residual or len(attending) < ATTENTIONS:
         return None
     blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
-    message = f"{len(attending)} attentions follow each other without a skip connection, with {net.listed(blocks)}."
+    message = f"{len(attending)} attentions follow each other without a skip connection, with {listed(blocks)}."
     advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
 
@@ -502,28 +443,23 @@ def saturation(net: Net) -> Finding | None:
     if not (paths := worst_first(hit)):
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
-    out_sq, bias = net.layers[paths[0]].out_sq, net.bias_of(paths[0])
-    message = f"{100 * worst:.0f} % of the units after {net.listed(blocks)} are flat, beyond 0.99 of the range of their"
+    out_sq = net.layers[paths[0]].out_sq
+    message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
-    if bias and bias.weight_sq > out_sq / 2:
-        blocks = (bias.name, *blocks)
-        advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
     return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
 
 
 def peaked_attention(net: Net) -> Finding | None:
     """HD112: attention puts nearly all of its weight on one key, or the same on all of them whatever the scores are."""
     if blocks := net.labelled("drowned"):
-        message = f"The attention of {net.listed(blocks)} has the same weight on every key, whatever the products are."
+        message = f"The attention of {listed(blocks)} has the same weight on every key, whatever the products are."
         advice = "Look for a large number that is added to all scores, as of a mask: rounding leaves nothing of them."
         return Finding("HD112", "warning", blocks, message, advice, 1.0, 0.0)
-    shares = {path: layer.peaked for path, layer in net.layers.items() if layer.peaked > PEAKED}
-    named = {path: net.weight_of.get(path) or net.gain_of(path) for path in shares}
-    hit = {p.name: shares[path] for path, p in named.items() if p is not None}
+    hit = {p.name: net.layers[path].peaked for path, p in net.weight_of.items() if net.layers[path].peaked > PEAKED}
     if not (blocks := worst_first(hit)):
         return None
-    message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {net.listed(blocks)} has most weight on"
+    message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {listed(blocks)} has most weight on"
     message += f" one key (usual: below {100 * PEAKED:.0f} %)."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
@@ -538,11 +474,11 @@ def narrow_phase(net: Net) -> Finding | None:
     if wide := {net.name_of(o): net.layers[o].phase_rms for o in behind if net.layers[o].phase_rms > WIDE}:
         blocks = worst_first(wide)
         worst = wide[blocks[0]]
-        message = f"Sines behind sines are noise: {net.listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
+        message = f"Sines behind sines are noise: {listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
         advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
     sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
-    if len(sines) < 2 or sines[0] != net.backbone[0] or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
+    if len(sines) < 2 or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
         return None
     first, layer = net.weight_of[sines[0]], net.layers[sines[0]]
     spread = layer.phase_rms * math.sqrt(n * first.weight_sq * layer.x_sq / (layer.out_sq or math.inf))  # no biases
@@ -563,14 +499,12 @@ def below_epsilon(net: Net) -> Finding | None:
         if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = layer.out_sq / gain.weight_sq
-        if math.isclose(share, layer.x_sq, rel_tol=1e-6):
-            continue  # called a normalisation, it writes what it reads
         if share < BELOW_EPS and layer.x_sq >= SMALL:
             hit[gain.name] = share
         elif share < BELOW_EPS:
             before = [o for o in net.weight_of if net.order[o] < net.order[path]]
             nearest = max(before, key=net.order.__getitem__, default="")
-            if nearest and _opens(net.weight_of[nearest]) and net.layers[nearest].labels == ("norm",):
+            if nearest and net.weight_of[nearest].weight_sq < OPENS and net.layers[nearest].labels == ("norm",):
                 continue  # a table that only a normalisation reads is as large as that makes it, soon
             source = net.name_of(nearest) if nearest else gain.name
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
@@ -582,10 +516,10 @@ def below_epsilon(net: Net) -> Finding | None:
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
-        what, advice = f"The ε of {net.listed(blocks)} outweighs the signal: it", "Make ε smaller: 1e-5 is usual."
-    if not sources and worst < EQUAL:
-        what = f"The normalisation of {net.listed(blocks)} reads numbers that are equal, or each one alone: it"
-        advice = "Normalise more numbers at once: fewer groups, or ahead of the pooling."
+        what = f"The ε of {listed(blocks)} outweighs the variance of the input: it"
+        advice = (
+            "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a pooling."
+        )
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 

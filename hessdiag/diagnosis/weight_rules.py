@@ -7,16 +7,13 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
-    BELOW_EPS,
-    CLEAR,
-    FOLLOWED,
     GATES,
-    SMALL,
     UNITS,
     Net,
     graded,
     how_drawn,
-    laws,
+    law_of,
+    listed,
     mode,
     worst_first,
 )
@@ -24,13 +21,12 @@ from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
-KURTOSIS, KURTOSIS_FAULT, HELD = 10.0, 50.0, 0.05
+KURTOSIS, KURTOSIS_FAULT, OUTLYING = 10.0, 50.0, 8.0
 SIBLING, SIBLING_FAULT = 4.0, 25.0
 PART, PART_FAULT = 6.0, 25.0
 GROUPS = 8.0
 BIAS = 4.0
-SATURATED = 0.5
-ABOVE, ABOVE_WARNING, ABOVE_FIRST = 4.0, 20.0, 100.0
+ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
 BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
@@ -41,16 +37,14 @@ def outliers(net: Net) -> Finding | None:
     if not tails:
         return None
     limit = max(KURTOSIS, 3 * median(tails.values()))
-    large = {p.name: limit if p.largest < 30 else min(limit, 30) for p in net.matrices if p.numel >= 64 < 8 * p.largest}
-    hit = {name: tail for name, tail in tails.items() if name in large and tail > large[name]}
+    hit = {name: tail for name, tail in tails.items() if tail > limit and net.named[name].largest > OUTLYING}
     if not (blocks := worst_first(hit)):
         return None
     worst = net.named[blocks[0]]
-    message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
+    message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
     message += f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)}"
     advice = "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
-    held = max(net.named[name].kurtosis / net.named[name].largest ** 2 for name in blocks)  # of E[W²], about
-    severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT) if held > HELD else "note"
+    severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT)
     return Finding("HD201", severity, blocks, f"{message} (usual: 3).", advice, worst.kurtosis, KURTOSIS)
 
 
@@ -62,23 +56,18 @@ def sibling(net: Net) -> Finding | None:
             families[net.siblings[p.name]].append(p)
     hit: dict[str, float] = {}
     for family in families.values():
-        away: dict[str, float] = {}
-        for p in family if len(family) > 2 else []:
-            others = [math.log(o.weight_sq) for o in family if o is not p]
-            middle = median(others)
-            spread = median(abs(o - middle) for o in others)
-            ratio = math.log(p.weight_sq) - middle
-            if abs(ratio) > max(math.log(SIBLING), 6 * spread):
-                away[p.name] = ratio
-        if len(away) <= max(1, len(family) // 4):  # else there are two populations, not an outlier
+        middle = median(math.log(p.weight_sq) for p in family)
+        ratios = {p.name: math.log(p.weight_sq) - middle for p in family}
+        spread = median(map(abs, ratios.values()))
+        away = {name: ratio for name, ratio in ratios.items() if abs(ratio) > max(math.log(SIBLING), 6 * spread)}
+        if len(family) > 2 and len(away) <= max(1, len(family) // 4):  # else there are two populations, not an outlier
             hit |= away
     if not (blocks := worst_first({name: abs(ratio) for name, ratio in hit.items()})):
         return None
     ratio = hit[blocks[0]]
     worst, factor = math.exp(abs(ratio)), math.exp(-ratio / 2)
-    also = f"; also {net.listed(blocks[1:])}" if len(blocks) > 1 else ""
     message = f"{blocks[0]} is {short(math.sqrt(worst))}× {'larger' if ratio > 0 else 'smaller'} than the same layer at"
-    message += f" other depths (usual: within {short(math.sqrt(SIBLING))}×){also}."
+    message += f" other depths (usual: within {short(math.sqrt(SIBLING))}×)."
     advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
     return Finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, message, advice, worst, SIBLING)
 
@@ -89,11 +78,7 @@ def fused_part(net: Net) -> Finding | None:
     for p in net.matrices:
         if len(p.parts) < 3 or min(p.parts) <= 0:
             continue
-        peers = [o for o in net.matrices if o is not p and net.siblings[o.name] == net.siblings[p.name]]
-        peers = [o for o in peers if len(o.parts) == len(p.parts) and min(o.parts) > 0]
-        usual = [median(math.log(o.parts[i]) for o in peers) if peers else 0.0 for i in range(len(p.parts))]
-        moved = [math.log(value) - u for value, u in zip(p.parts, usual, strict=True)]
-        away = [m - median(moved) for m in moved]
+        away = [math.log(part / median(p.parts)) for part in p.parts]
         part = max(range(len(away)), key=lambda i: abs(away[i]))
         chance = 3 * math.sqrt(4 * len(p.parts) / p.numel)  # standard errors of the difference of two logarithms
         if abs(away[part]) > math.log(PART) + chance:
@@ -111,26 +96,22 @@ def fused_part(net: Net) -> Finding | None:
 
 def groups_forgotten(net: Net) -> Finding | None:
     """HD204: depthwise convolutions were drawn with fans that were not divided by their groups."""
-    grouped = [p for p in net.weights if p.groups > 1 and p.kernel > 1 and p.weight_sq > 0]
-    dense = [p for p in net.weights if p.groups == 1 and len(p.shape) == 4 and p.weight_sq > 0]
+    grouped = [p for p in net.weights if p.groups >= GROUPS and p.weight_sq > 0]
+    dense = [p for p in net.weights if p.groups == 1 and p.weight_sq > 0]
     if len(dense) < 2 or len(grouped) < 2:
         return None
     for law, unit in UNITS.items():
-        plain = [math.log(unit(p) * p.weight_sq) for p in dense]
-        constant = mode(plain)
-        if sum(abs(v - constant) < 0.2 for v in plain) < 0.6 * len(plain):
-            continue
+        constant = mode([math.log(unit(p) * p.weight_sq) for p in dense])
         missing = {p.name: constant - math.log(unit(p) * p.weight_sq) for p in grouped}
-        large = {p.name: math.log(p.groups) for p in grouped if p.groups >= GROUPS}
-        misread = {o: missing[o] for o, groups in large.items() if abs(missing[o] - groups) < math.log(2.5)}
+        misread = {o: v for o, v in missing.items() if abs(v - math.log(net.named[o].groups)) < math.log(2.5)}
         if len(misread) < 0.6 * len(grouped):
             continue
         worst = math.exp(misread[(blocks := worst_first(misread))[0]])
-        calibrated, root = net.signals.fixed_norms > 0 and not net.signals.fresh_norms, short(math.sqrt(worst))
-        message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the"
+        root = short(math.sqrt(worst))
+        message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the"
         message += " dense convolutions wants, as if it had not been divided by the groups."
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
-        severity: Severity = "note" if net.normalised or calibrated else "warning"
+        severity: Severity = "note" if net.normalised else "warning"
         return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
     return None
 
@@ -140,14 +121,14 @@ def summed_fans(net: Net) -> Finding | None:
     summed = [
         p
         for p in net.weights
-        if "convolution" in p.uses and p.kernel > 1 and p.groups == 1
+        if p.kernel > 1
         and abs(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 - 1) < 4 * math.sqrt(2 / p.numel) + 0.01
     ]  # fmt: skip
     if len(summed := [p for p in summed if not _is_plain(p)]) < 2:
         return None
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     blocks = tuple(p.name for p in summed)
-    message = f"{net.listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
+    message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     grade: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", grade, blocks, message, "Use `nn.init.xavier_normal_` for each.", summed[0].kernel, 1.0)
 
@@ -164,8 +145,8 @@ def large_bias(net: Net) -> Finding | None:
         layer = net.layers[path]
         if GATES & set(layer.labels):
             continue  # it sets how long or how much, as that of Mamba's steps
-        for bias in (p for p in net.parameters if path in p.owners and len(p.shape) == 1 and "bias" in p.attribute):
-            drive = layer.out_sq - bias.weight_sq if bias.attribute == "bias" else net.scale(path) * layer.x_sq
+        drive = net.scale(path) * layer.x_sq
+        for bias in (p for p in net.parameters if path in p.owners and "bias" in p.attribute):
             if bias.weight_sq > max(BIAS, 4 * drive) and not bias.median_sq <= BIAS:  # of one gate on purpose
                 hit[bias.name] = bias.weight_sq / max(drive, 0.01 * bias.weight_sq)
                 hit.setdefault(net.name_of(path), 0.0)
@@ -179,8 +160,7 @@ def large_bias(net: Net) -> Finding | None:
 
 def above_scheme(net: Net) -> Finding | None:
     """HD206: a layer is much larger than the scheme that most others follow. Smaller is on purpose, mostly."""
-    found = laws(net)
-    if not found or found.share < FOLLOWED:
+    if not (found := law_of(net)):
         return None
     wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
     wide -= {p.name for p in net.weights if p.along < BLIND}  # as of what is normalised before it is used
@@ -188,36 +168,23 @@ def above_scheme(net: Net) -> Finding | None:
     if not (blocks := worst_first(large)):
         return None
     worst = math.exp(large[blocks[0]])
-    first = bool(net.backbone) and net.backbone[0] in net.named[blocks[0]].owners
-    few = len(large) <= max(2, len(found.away) // 6) and found.share >= CLEAR
-    message = f"{net.listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
-    message += f" the {found.law} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
+    message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
+    message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
-    severity: Severity = "warning" if worst > (ABOVE_FIRST if first else ABOVE_WARNING) and few else "note"
-    return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
+    return Finding("HD206", graded(worst, ABOVE_WARNING), blocks, message, advice, worst, ABOVE)
 
 
 def norm_gain(net: Net) -> Finding | None:
     """HD207: a gain is far from one, without being zero or ending a residual branch, or enlarges such a branch."""
     hit = {p.name: p.weight_sq for p in net.parameters if "branch" in p.uses and p.weight_sq > GAIN}
-    ends: dict[str, float] = {}  # of branches: small on purpose, unless others are, too
     for path, layer in net.layers.items():
-        own, bias = net.gain_of(path), net.bias_of(path)
-        if "Norm" not in layer.kind or path in net.weight_of or not own or not own.weight_sq > 0:
-            continue
-        small = layer.normalises and not layer.x_sq >= SMALL
-        if layer.normalises and (small or layer.out_sq < BELOW_EPS) and 0.5 < own.weight_sq < 2:
-            continue  # HD109
-        # Measured, where the layer normalises: Gemma's gain is 1 + weight.
-        measured = layer.normalises and not small
-        effective = layer.out_sq - (bias.weight_sq if bias else 0.0) if measured else own.weight_sq
-        if not 1 / GAIN < effective < GAIN:
-            (ends if "add" in layer.labels else hit)[own.name] = max(effective, 1e-300)
-    hit |= ends if hit else {}
+        own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
+        if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
+            hit |= {} if 1 / GAIN < own.weight_sq < GAIN else {own.name: own.weight_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]
-    message = f"{net.listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size"
+    message = f"{listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size"
     message += f" {short(math.sqrt(worst))} (usual: within {short(math.sqrt(GAIN))}× of 1)."
     advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
@@ -225,24 +192,15 @@ def norm_gain(net: Net) -> Finding | None:
 
 def identical_units(net: Net) -> Finding | None:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
-    drawn = [p for p in net.matrices if p.weight_sq > 0 and p.shape[0] > 1 and p.trainable]
-    read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
-    limits = {p.name: NEARLY if math.isnan(p.kurtosis) and read & {*p.owners} else ALIKE for p in drawn}
-    alike = tuple(p.name for p in drawn if p.unlike < limits[p.name])
+    alike = {p.name: p.unlike for p in net.matrices if p.unlike < ALIKE and p.trainable}
     if not alike:
         return None
-    value = min(net.named[name].unlike for name in alike)
-    severity: Severity = "fault" if value < ALIKE else "warning"
-    gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
-    message = f"All units of {net.listed(alike)} have the same weights and {gradients}."
-    advice = f"Draw random weights ({how_drawn(net, alike[0])})."
-    return Finding("HD208", severity, alike, message, advice, value, limits[alike[0]])
+    message = f"All units of {listed(alike)} have the same weights and gradients, so that they stay the same."
+    advice = f"Draw random weights ({how_drawn(net, next(iter(alike)))})."
+    return Finding("HD208", "fault", tuple(alike), message, advice, min(alike.values()), ALIKE)
 
 
-NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
-DEAD, DEAD_FAULT = 0.8, 0.95
-RARE = 0.01  # share of values above zero
-MIN_SAMPLES = 16  # of a unit, before it is called dead
+ALIVE, ALIVE_FAULT = 0.1, 0.025  # share of the values behind a ReLU that are above zero
 
 
 def cannot_learn(net: Net) -> Finding | None:
@@ -250,30 +208,20 @@ def cannot_learn(net: Net) -> Finding | None:
     waiting = [p for p in net.parameters if p.trainable and p.gradient in ("zero", "later") and not _is_idle(net, p)]
     stuck = [p for p in waiting if p.gradient == "zero" and not _is_sent(net, p)]
     stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
-    telling = [p for p in stuck if len(p.shape) > 1 or p.weight_sq > 0]
+    telling = sorted((p for p in stuck if len(p.shape) > 1), key=lambda p: p.weight_sq > 0)  # zeros first
     if starved := _starved(net, waiting):
         return starved
     if not telling:
         return _unmoved(net)
-    both = [p for p in telling if p.weight_sq == 0]
-    beside = {owner for p in telling for owner in p.owners}
-    biases = [p for p in stuck if p not in telling and beside & set(p.owners)]
-    blocks = tuple(p.name for p in (*both, *(p for p in telling if p.weight_sq > 0), *biases))
-    opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p in both}  # the first, side by side
-    message = f"{net.listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
+    zeros = [p.name for p in telling if p.weight_sq == 0]
+    blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
+    message = f"{listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
     message += " and no other weight that learns will change that."
-    advice = _advise(net, tuple(opened.values())[::-1])
-    shift = all("bias" in p.attribute for p in telling)  # as where a loss compares outputs with one another
-    small = all(_has_one_key(net, o) for p in telling for o in p.owners)
-    severity: Severity = "note" if shift or small else "fault" if both else "warning"
-    return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
-
-
-def _has_one_key(net: Net, path: str) -> bool:
-    """Whether a layer makes queries and keys alone of an attention that has one key, as of a small image."""
-    readers = [o for o, layer in net.layers.items() if path in layer.sources]
-    own = path in net.layers and "one key" in net.layers[path].labels
-    return own or (bool(readers) and all(_has_one_key(net, o) for o in readers))
+    advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
+    if zeros:
+        how = how_drawn(net, zeros[0])
+        advice = f"Draw {listed(zeros)} at random ({how}); the last factor of a product may stay at zero."
+    return Finding("HD401", "fault" if zeros else "warning", blocks, message, advice, 0.0, 0.0)
 
 
 def _is_sent(net: Net, p: ParameterSignals) -> bool:
@@ -284,12 +232,11 @@ def _is_sent(net: Net, p: ParameterSignals) -> bool:
 
 
 def _unmoved(net: Net) -> Finding | None:
-    """Outputs that the loss would move, and no weight does; of a saturated nonlinearity HD106 tells."""
-    count = net.signals.unmoved
-    if not count or any(layer.saturated > SATURATED for layer in net.layers.values()):
+    """Outputs that the loss would move, and no weight does."""
+    if not (count := net.signals.unmoved):
         return None
-    message = f"{count} of the outputs {'is' if count == 1 else 'are'} the same for every example, and no weight moves"
-    message += f" {'it' if count == 1 else 'them'}, though the loss would: their gradient is exactly zero."
+    message = f"No weight moves {count} of the outputs, though the loss would: their gradient is exactly zero, and they"
+    message += " are the same for every example."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "fault", (), message, advice, 0.0, 0.0)
 
@@ -306,70 +253,34 @@ def _starved(net: Net, stuck: list[ParameterSignals]) -> Finding | None:
     return Finding("HD401", "warning", (name,), message, advice, 0.0, 0.0)
 
 
-def _advise(net: Net, opened: tuple[str, ...]) -> str:
-    """Say what opens the way: of weights that are zero side by side, the first drawn at random."""
-    if not opened:
-        return "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
-    matrix = next((name for name in opened if len(net.named[name].shape) > 1), "")
-    how = f" ({how_drawn(net, matrix)})" if matrix else ""
-    return f"Draw {net.listed(opened)} at random{how}; only the last factor of a product may start at zero."
-
-
 def _is_idle(net: Net, p: ParameterSignals) -> bool:
     """Whether nothing of this batch was sent to the layer, as to an expert."""
     layers = [net.layers[owner] for owner in p.owners if owner in net.layers]
     return bool(layers) and all(layer.samples == 0 for layer in layers)
 
 
-def _neighbourhood(p: ParameterSignals) -> str:
-    """The module in which a low-rank pair lives: that of two parameters, or of two modules with one each."""
-    owner = p.owners[0] if p.owners else ""
-    return owner.rpartition(".")[0] if p.attribute == "weight" else owner
-
-
 def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
         own, bias = net.gain_of(path), net.bias_of(path)
-        if path == net.head or not layer.x_sq > 0 or not layer.x_varies > 0 or "add" in layer.labels or net.waits(path):
+        if path == net.head or not layer.x_varies > 0 or own is None or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
-        if layer.normalises and layer.out_varies == 0:
-            around = [each.x_varies for each in net.layers.values() if path in each.sources]
-            around += [each.out_varies for name, each in net.layers.items() if path.startswith(f"{name}.")]
-            if any(varies > 0 for varies in around):
-                continue  # a skip connection, where a gate may stand between
-            blocks = (own.name,) if own else tuple(net.name_of(o) for o in layer.sources if o in net.weight_of)
-            if own and own.weight_sq == 0:
-                message = f"The gain {own.name} is zero, so that nothing passes this normalisation."
-                advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
-            else:
-                message = (
-                    f"The normalisation {path} writes the same for every example: it takes the mean of one number."
-                )
-                advice = "Normalise over more than one number: over all channels, or before the pooling."
-            opens = own is not None and own.weight_sq == 0 and own.gradient in ("some", "later")
-            return Finding("HD402", "warning" if opens else "fault", blocks, message, advice, 0.0, 0.0)
-        rectified = {"relu", "relu6"} & set(layer.labels) and layer.samples >= MIN_SAMPLES
-        if own and own.weight_sq > 0 and rectified and (layer.off_share > DEAD or layer.on_share < RARE):
-            return _dead_units(net, path, own, bias)
+        if layer.normalises and own.weight_sq == 0 and not net.signals.output_varies > 0:
+            message = f"The gain {own.name} is zero: nothing passes this normalisation, and outputs are all the same."
+            advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
+            severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
+            return Finding("HD402", severity, (own.name,), message, advice, 0.0, 0.0)
+        if {"relu", "relu6"} & {*layer.labels} and own.weight_sq > 0 and layer.on_share < ALIVE:
+            message = f"Only {short(100 * layer.on_share)} % of the values behind {path or 'the model'} are above 0"
+            message += f" (usual: above {100 * ALIVE:.0f} %)."
+            blocks: tuple[str, ...] = (own.name,)
+            advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
+            if bias and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq:
+                blocks = (bias.name, own.name)
+                advice = f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
+            severity = graded(-layer.on_share, -ALIVE, -ALIVE_FAULT)
+            return Finding("HD402", severity, blocks, message, advice, layer.on_share, ALIVE)
     return None
-
-
-def _dead_units(net: Net, path: str, own: ParameterSignals, bias: ParameterSignals | None) -> Finding:
-    layer, place = net.layers[path], path or "the model"
-    sunk = bias is not None and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq
-    blocks = (bias.name, own.name) if bias is not None and sunk else (own.name,)
-    off, rare = layer.off_share, layer.off_share <= DEAD
-    how = f"Only {short(100 * layer.on_share)} % of the values behind {place} are above 0 (usual: 30 %)"
-    if not rare:
-        how = f"{100 * off:.0f} % of the ReLUs behind {place} never fire (usual: below {100 * DEAD:.0f} %)"
-    message = how + (f"; the mean of the bias is {short(bias.mean)}." if bias is not None and sunk else ".")
-    advice = (
-        f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-        if sunk
-        else "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
-    )
-    return Finding("HD402", graded(1.0 if rare else off, 0, DEAD_FAULT), blocks, message, advice, off, DEAD)
 
 
 LEAST_ROWS = 8
@@ -384,7 +295,7 @@ def one_row(net: Net) -> Finding | None:
     if not hit or net.signals.examples < 2:
         return None
     blocks = tuple(p.name for p in hit)
-    message = f"One row alone of {net.listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
+    message = f"One row alone of {listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
     advice = "Look up a row for each position: `torch.arange(x.shape[1], device=x.device)`."
     return Finding("HD405", "warning", blocks, message, advice, 1.0, 1.0)
 
@@ -393,27 +304,22 @@ def unregistered(net: Net) -> Finding | None:
     """HD404: the outputs depend on tensors that require a gradient and are no parameters of the model."""
     if not (names := net.signals.unregistered):
         return None
-    more = f": nor are {len(names) - 1} more tensors" if len(names) > 1 else ""
-    message = f"The outputs depend on {names[0]}, which is not registered{more}."
+    message = f"The outputs depend on {listed(names)}: tensors that are not registered."
     advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 
 def frozen(net: Net) -> Finding | None:
-    """HD403: frozen, unlike siblings, or unlike most layers, before it and after it."""
-    learning = {net.siblings[p.name] for p in net.parameters if p.trainable}
-    alike = tuple(p.name for p in net.matrices if not p.trainable and net.siblings[p.name] in learning)
+    """HD403: frozen, unlike most layers, before it and after it."""
     places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
-    kept = {p.name: p for p in net.matrices if not p.trainable and not _adapted(net, p)}
+    kept = {p.name for p in net.weights if not p.trainable and not _adapted(net, p)}
     amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
-    few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
-    if not (found := amid if few else alike):
+    if not 0 < len(amid) <= len(places) / 4:  # of adapters the rest is frozen, of a fine-tuned network the beginning
         return None
-    which = "most layers learn, before and after" if few else "the same layers at other depths learn"
-    message = f"{net.listed(found)} {'is' if len(found) == 1 else 'are'} frozen, while {which}."
-    advice = f"If that is not meant: `model.get_parameter({found[0]!r}).requires_grad_()`."
-    return Finding("HD403", "warning" if few else "note", found, message, advice, float(len(found)), 0.0)
+    message = f"{listed(amid)} {'is' if len(amid) == 1 else 'are'} frozen, amid layers that learn."
+    advice = f"If that is not meant: `model.get_parameter({amid[0]!r}).requires_grad_()`."
+    return Finding("HD403", "warning", amid, message, advice, float(len(amid)), 0.0)
 
 
 def _adapted(net: Net, frozen: ParameterSignals) -> bool:
@@ -429,8 +335,7 @@ def detached(net: Net) -> Finding | None:
     cut.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
     if not (blocks := tuple(p.name for p in cut)):
         return None
-    whom = "it" if len(blocks) == 1 else "them"
-    message = f"The outputs depend on {net.listed(blocks)}, but no gradient reaches {whom}."
+    message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
     advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `.item()`."
     return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
 
@@ -445,7 +350,7 @@ def unused(net: Net) -> Finding | None:
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
-    message = f"The outputs do not depend on {net.listed(blocks)}{while_on}."
+    message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
 

@@ -93,7 +93,7 @@ def behind_a_linear_one(x_sq: float, *labels: str) -> Signals:
 
 
 def bias(value: float) -> Signals:
-    return plus(layer_of("out_sq", "l2")(value), parameters=(vector("l2.bias", weight_sq=value),))
+    return plus(layer_of("x_sq", "l2")(0.1), parameters=(vector("l2.bias", weight_sq=value),))
 
 
 # rule, signals for a number, a number that is silent and one that speaks
@@ -120,6 +120,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD204", grouped, 16 * 2.6, 16 * 2.4),
     ("HD205", bias, 3.95, 4.05),
     ("HD205", lambda v: plus(network(), parameters=(vector("l2.bias", weight_sq=9.0, median_sq=v),)), 3.95, 4.05),
+    ("HD205", lambda v: plus(layer_of("x_sq", "l2")(1 / v), parameters=(vector("l2.bias", weight_sq=9.0),)), 0.88, 0.9),
     ("HD206", lambda v: network(weights={"l2": {"weight_sq": 0.82, "along": v}}), 0.9e-6, 1.1e-6),
     ("HD206", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 3.95, 4.05),
     ("HD207", gain, 49.5, 50.5),
@@ -138,7 +139,6 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD120", lambda v: network(output_varies=0.5, repeated=v), 0.24, 0.26),
     ("HD101", lambda v: network(loss_kind="other", chance_loss=math.nan, logits_sq=v), 15.5, 16.5),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
-    ("HD113", lambda v: network(bounded=v, sources=("head",)), "", "relu"),
     ("HD117", lambda v: behind_a_linear_one(1.0, *v), ("relu",), ("linear",)),
     ("HD117", lambda v: behind_a_linear_one(v, "linear"), 1.1, 1.0),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
@@ -147,8 +147,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD405", lambda v: network(examples=v, weights={"l2": {"uses": ("lookup",), "rows": 1}}), 1, 2),
     ("HD401", weights_of("gradient"), "some", "zero"),
-    ("HD402", layer_of("off_share", "l2"), 0.79, 0.81),
-    ("HD402", layer_of("on_share", "l2"), 0.011, 0.009),
+    ("HD402", layer_of("on_share", "l2"), 0.11, 0.09),
     ("HD403", weights_of("gradient"), "some", "none"),
 ]
 
@@ -168,7 +167,6 @@ DEAD = ZERO | STUCK
 WIDE = {"shape": (10, 40), "numel": 400, "fan_in": 40}
 KERNEL = {"kernel": 9, "uses": ("product", "convolution"), "numel": 10**8}
 THIN = {"fan_in": 1, "kernel": 9, "weight_sq": 0.2 * 30}
-TIPS = {path: {"out_gradient_total": 1e-2} for path in ("l1", "l3")}
 DROWNED: dict[str, Any] = {"l1": {"out_varies": 0.0}, "l2": {"x_varies": 5e-4}, "head": {"x_varies": 5e-4}}
 LOST: dict[str, Any] = {"l3": {"x_varies": 0.0, "out_varies": 0.0, "sources": ("l2",)}, "head": {"x_varies": 0.0}}
 NO_SIGNAL: dict[str, Any] = {"l2": {"out_sq": 0.0, "out_varies": 0.0}, "head": {"x_sq": 0.0, "x_varies": 0.0}}
@@ -207,23 +205,11 @@ def normalised_table(*labels: str) -> Signals:
     return replace(small, parameters=tables)
 
 
-def affine() -> Signals:
-    """What is called a normalisation and writes its input, which has no epsilon."""
-    table, norm, *others = below_eps(0.1).layers
-    return replace(below_eps(0.1), layers=(table, replace(norm, x_sq=0.1), *others))
-
-
 def fixed_positions(trainable: bool) -> Signals:
     table = {"owners": ("wpe",), "kind": "Embedding", "uses": ("lookup",), "trainable": trainable}
     positions = layer("wpe", kind="Embedding", x_sq=math.nan, out_varies=0.0, out_sq=10.0)
     return plus(layers(l0={"x_varies": 5e-4}, head={"x_varies": 5e-4}), layers=(positions,),
                 parameters=(weight("wpe.weight", **table),))  # fmt: skip
-
-
-def branch_ends(inside: float) -> Signals:
-    """A gain at the end of a branch, beside one that is not."""
-    end = layer("end", "add", kind="BatchNorm2d", out_sq=1e-3)
-    return plus(gain(inside), layers=(end,), parameters=(vector("end.weight", weight_sq=1e-3),))
 
 
 # rule, signals, severity or nothing, blocks, and a pattern of message and advice, each in a line
@@ -233,7 +219,8 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD401", weights("l2", "l3", **DEAD), "fault"),
     # A bias beside a weight that cannot learn is named too, and makes it no graver.
     ("HD401", plus(weights("l2", **STUCK), parameters=(vector("l2.bias", **STUCK), vector("l4.bias", **STUCK))),
-        "warning", ("l2.weight", "l2.bias"), "^l2.weight and l2.bias cannot learn: their gradient is exactly zero,"),
+        "warning", ("l2.weight", "l4.bias", "l2.bias"),
+        r"^l2, l4.bias, l2.bias cannot learn: their gradient"),
     ("HD401", plus(network(), parameters=(vector("l4.bias", **STUCK),)), ""),
     # What is drawn anew follows the scheme of the others, and their fans: √(2 / 40).
     ("HD401", scaled([0.2] * 4), "fault", None, r"\n.*standard deviation 0\.447"),  # all follow E[W²] = 0.2
@@ -245,8 +232,8 @@ TOLD: list[tuple[Any, ...]] = [
     }), "fault", None, r"\n.*standard deviation 0\.224"),
     # Frozen amid layers that learn; a beginning, whose siblings learn; adapters, perhaps; and what is beside one.
     ("HD403", weights("l2", **KEPT), "warning"),
-    ("HD403", weights("l0", **KEPT), "note"),
-    ("HD403", weights("l1", "l3", **KEPT), "note"),
+    ("HD403", weights("l0", **KEPT), ""),
+    ("HD403", weights("l1", "l3", **KEPT), ""),
     ("HD403", beside_an_adapter("l2.a"), ""),
     ("HD403", beside_an_adapter("l3.a"), "warning"),
     # What modules do beside their weights counts as it is measured.
@@ -263,43 +250,28 @@ TOLD: list[tuple[Any, ...]] = [
     *(("HD102", network(weights={"l2": {"weight_sq": 0.0, "gradient": gradient}}, layers=NO_SIGNAL), severity,
         ("l2.weight",)) for gradient, severity in (("some", "warning"), ("zero", "fault"))),
     # What is lost between two layers is lost ahead of the second.
-    ("HD102", network(layers=LOST | {"l2": {"out_varies": 0.5}}), "fault", ("l3.weight",), r"ahead.*\n"),
-    ("HD102", network(layers=LOST | {"l2": {"out_varies": 0.0}}), "fault", ("l2.weight",), r"\A(?!.*ahead.*\n)"),
+    ("HD102", network(layers=LOST | {"l2": {"out_varies": 0.5}}), "fault", ("l3.weight",)),
+    ("HD102", network(layers=LOST | {"l2": {"out_varies": 0.0}}), "fault", ("l2.weight",)),
     # A zero weight ahead of what reads zeros is the cause.
     ("HD401", network(weights={"l1": {"weight_sq": 0.0}, "l2": {"gradient": "later"}},
         layers={"l2": {"x_sq": 0.0, "sources": ("l1",)}}), "warning", ("l1.weight",)),
     # What starts small and learns does not drown; nor does what reads nothing of the inputs.
     ("HD110", network(layers=DROWNED), "warning"),
-    ("HD110", plus(network(layers=DROWNED), parameters=(vector("l1.scale", weight_sq=1e-4, uses=("branch",)),)),
+    ("HD110", plus(network(layers=DROWNED), parameters=(vector("l1.scale", weight_sq=1e-8, uses=("branch",)),)),
         "note"),
     ("HD110", network(layers=DROWNED, weights={"l0": {"weight_sq": 1e-8}}), "note"),
     ("HD110", relabelled(network(layers=DROWNED | {"l1": {"out_varies": 0.0, "x_varies": 0.0}}), "attention",
         paths=("l1",)), "note"),
-    ("HD110", relabelled(layers(l2={"x_varies": 5e-4, "sources": ("l1",)}), "softmax"), ""),
     ("HD110", layers(l2={"x_varies": 0.0}), ""),
     # Tables that start small grow; and one that only a normalisation reads is soon as large as that makes it.
     ("HD110", small_table(0.2, **DROWNED), "warning"),
     ("HD110", small_table(1e-7, **DROWNED), "note"),
-    ("HD402", small_table(0.2, l1={"off_share": 0.9}), "warning"),
-    ("HD402", small_table(1e-7, l1={"off_share": 0.9}), ""),
     ("HD109", normalised_table("norm", "self-add"), "warning"),
     ("HD109", normalised_table("norm"), ""),
-    ("HD109", below_eps(0.1), "warning"),
-    ("HD109", affine(), ""),
-    # One stray entry of a large tensor is a note.
-    ("HD201", weights("l2", kurtosis=100.0, largest=44.0), "fault"),
-    ("HD201", weights("l2", kurtosis=100.0, largest=46.0), "note"),
     # A depthwise convolution is no larger than its inputs ask.
     ("HD206", network(depth=8, weights={"l2": THIN}), "warning"),
     ("HD206", network(depth=8, weights={"l2": THIN | {"kernel": 1, "weight_sq": 2.0}}), ""),
-    # Weights of one key have nothing to learn.
-    ("HD401", network(weights={"l2": STUCK}, layers={"l3": {"sources": ("l2",)}}), "warning"),
-    ("HD401", relabelled(network(weights={"l2": STUCK}, layers={"l3": {"sources": ("l2",)}}), "one key",
-        paths=("l3",)), "note"),
-    # The first layer of a residual network may reach every branch; a zero that stops all gradients is no decay.
-    ("HD104", relabelled(network(layers=TIPS | {"l0": {"out_gradient_total": 1e2}}), "add", paths=("l1", "l3")), ""),
-    ("HD104", relabelled(network(layers=TIPS | {"l1": {"out_gradient_total": 1e2}}), "add", paths=("l1", "l3")),
-        "warning"),
+    # A zero that stops all gradients is no decay.
     ("HD103", layers(l0={"out_gradient_total": 0.0}), ""),
     # What reads zeros learns once their writer does, to whom it sends a gradient.
     *(("HD401", network(weights={"l2": STUCK, "l1": {"gradient": gradient}},
@@ -317,9 +289,6 @@ TOLD: list[tuple[Any, ...]] = [
     # The last of its siblings may have no reader.
     ("HD403", weights("l3", gradient="none"), "warning"),
     ("HD403", weights("l5", gradient="none"), "note"),
-    # Gains at the ends of branches are instances of what others show, and none alone.
-    ("HD207", branch_ends(1e-3), "warning", ("norm.weight", "end.weight")),
-    ("HD207", branch_ends(1.0), ""),
     # Fixed positions that drown the inputs are a note.
     ("HD110", fixed_positions(trainable=True), "warning", ("wpe.weight",)),
     ("HD110", fixed_positions(trainable=False), "note", ("wpe.weight",)),
@@ -358,16 +327,13 @@ FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
     (network(shown="ahead", initial_loss=0.1), [("HD116", "fault")]),
     (network(shown="own", initial_loss=0.1), [("HD116", "fault")]),
     (relabelled(network(shown="ahead"), "relu", "astray", paths=("l2",)), [("HD114", "fault", "l2.weight")]),
-    # Outputs that no weight moves are a fault, unless saturation holds them.
+    # Outputs that no weight moves are a fault.
     (network(unmoved=1), [("HD401", "fault")]),
-    (network(unmoved=1, layers={"l2": {"saturated": 0.95}}), [("HD106", "fault", "l2.weight")]),
     # Dead units of a network that has learnt are a note.
-    (network(layers={"l2": {"off_share": 0.9}}, initial_loss=0.1), [("HD402", "note", "l2.weight")]),
+    (network(layers={"l2": {"on_share": 0.0}}, initial_loss=0.1), [("HD402", "note", "l2.weight")]),
     # A dead layer explains zero gradients around it, and no others.
-    (network(weights={"l1": STUCK, "l4": STUCK}, layers={"l2": {"off_share": 1.0}, "l4": {"x_sq": 0.0}}),
+    (network(weights={"l1": STUCK, "l4": STUCK}, layers={"l2": {"on_share": 0.0}, "l4": {"x_sq": 0.0}}),
         [("HD402", "fault", "l2.weight")]),
-    (network(weights={"l1": STUCK, "l4": STUCK}, layers={"l2": {"off_share": 1.0}}),
-        [("HD402", "fault", "l2.weight"), ("HD401", "warning", "l4.weight")]),
 ]  # fmt: skip
 
 
@@ -383,12 +349,6 @@ def test_how_grave_an_initial_loss_is(factor: float, severity: str) -> None:
     (found,) = find(network(initial_loss=2.3 * (factor + 0.2), initial_loss_stderr=0.23))
     assert (found.rule, found.severity) == ("HD101", severity)
     assert found.value == pytest.approx(factor + 0.2)
-
-
-def test_siblings_are_named_together() -> None:
-    net = Net(network())
-    assert net.listed(f"l{i}.weight" for i in range(6)) == "l#.weight (all 6)"
-    assert net.listed(["l0.weight", "l3.weight", "head.weight"]) == "l#.weight (2 of 6) and head.weight"
 
 
 def test_the_catalogue_explains_every_rule_and_no_other() -> None:

@@ -354,7 +354,7 @@ def test_a_detached_layer_is_told_from_an_unused_one_and_comes_back_as_it_was() 
     cut, unread = find(signals_of(model, torch.randn(5, 4)))
     names = [f"{path}.{kind}" for path in ("second", "first") for kind in ("weight", "bias")]
     assert (cut.rule, cut.severity, cut.blocks) == ("HD403", "warning", tuple(names))
-    assert cut.message.endswith("but no gradient reaches them.")
+    assert cut.message.endswith("but no gradient gets there.")
     assert (unread.severity, unread.blocks) == ("note", ("unread.weight", "unread.bias"))
     assert all(torch.equal(w, before[name]) for name, w in model.state_dict().items())
 
