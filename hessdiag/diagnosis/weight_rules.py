@@ -219,9 +219,17 @@ def cannot_learn(net: Net) -> Finding | None:
     message += " and no other weight that learns will change that."
     advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
     if zeros:
+        opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
         how = how_drawn(net, zeros[0])
-        advice = f"Draw {listed(zeros)} at random ({how}); the last factor of a product may stay at zero."
+        advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only the last factor of a product may"
+        advice += " start at zero."
     return Finding("HD401", "fault" if zeros else "warning", blocks, message, advice, 0.0, 0.0)
+
+
+def _neighbourhood(p: ParameterSignals) -> str:
+    """The module in which a low-rank pair lives: that of two parameters, or of two modules with one each."""
+    owner = p.owners[0] if p.owners else ""
+    return owner.rpartition(".")[0] if p.attribute == "weight" else owner
 
 
 def _is_sent(net: Net, p: ParameterSignals) -> bool:
@@ -271,7 +279,7 @@ def dead(net: Net) -> Finding | None:
             severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
             return Finding("HD402", severity, (own.name,), message, advice, 0.0, 0.0)
         if {"relu", "relu6"} & {*layer.labels} and own.weight_sq > 0 and layer.on_share < ALIVE:
-            message = f"Only {short(100 * layer.on_share)} % of the values behind {path or 'the model'} are above 0"
+            message = f"The ReLU after {path or 'the model'} fires for {short(100 * layer.on_share)} % of its inputs"
             message += f" (usual: above {100 * ALIVE:.0f} %)."
             blocks: tuple[str, ...] = (own.name,)
             advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."

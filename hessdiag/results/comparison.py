@@ -363,11 +363,12 @@ def _times(ratios: Sequence[float]) -> str:
     """Say by what factor numbers changed.
 
     >>> _times([4.9, 4.8]), _times([0.25, 0.5]), _times([math.inf])
-    ('4.80 to 4.90× as large', '0.250 to 0.500× as large', 'no longer zero')
+    ('4.80 to 4.90× as large', '2.00 to 4.00× smaller', 'no longer zero')
     """
     low, high = min(ratios), max(ratios)
     if low == math.inf:
         return "no longer zero"
     if high == 0:
         return "now zero"
-    return f"{' to '.join(dict.fromkeys([short(low), short(high)]))}× as large"
+    low, high, how = (1 / high, 1 / low, "smaller") if 0 < low <= high < 1 else (low, high, "as large")
+    return f"{' to '.join(dict.fromkeys([short(low), short(high)]))}× {how}"

@@ -157,7 +157,8 @@ class Report(Printed, Record):
         frame = self.to_dataframe()
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
-        frame["name"] = [printable(name) for name in frame["name"]]
+        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
+        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
         text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
         if path is not None:
             write_text(path, text)
@@ -195,7 +196,7 @@ class Report(Printed, Record):
         ]
         count, given = self.batches_read, self.batches_given
         if count not in (0, given):
-            lines += [f"{count} of {given or 'the'} batches of the data read: diagnose(model, batches) reads more"]
+            lines += [f"batches read of the data: {count} of {given or 'many'}; diagnose(model, batches) reads more"]
         if self.signals is not None and (norms := self.signals.fresh_norms):
             what = f"batch normalisations that have never seen data ({norms}) leave activations as they are"
             lines += [f'{what}: mode="train" measures the network as it trains']

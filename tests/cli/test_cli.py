@@ -40,7 +40,7 @@ def test_nothing_asked_for_prints_the_help_versions_agree_and_options_are_few(ru
     assert "  heatmaps  Figure 2: " in out
     options = re.findall(r"^  (?:-\w, )?(--[\w-]+)", run("diagnose --help").out, re.MULTILINE)
     asked = "init weights arg input-size batch-size data loss matrix per method rtol eval device dtype seed json csv"
-    asked += " html plots max-spread fail-on verbose output blocks quick"
+    asked += " html plots max-spread fit fail-on verbose output blocks quick"
     assert set(options) == {f"--{name}" for name in asked.split()} | {"--help"}
 
 

@@ -61,7 +61,7 @@ def test_models_initialisations_and_data_by_reference(run) -> None:
     assert (found["init"], found["data"], found["batch_size"]) == ("nets_cli:ones", "./nets_cli.py:batches", 3)
     assert found["blocks"][0]["weight_sq"] == 1
     out = run("diagnose nets_cli:build --data nets_cli:loader").out
-    assert "\n1 of 2 batches of the data read: diagnose(model, batches) reads more" in out
+    assert "\nbatches read of the data: 1 of 2; diagnose(model, batches) reads more" in out
     status, out, err = run("diagnose nets_cli:Noisy --json - --batch-size 2")
     assert (status, set(err.splitlines())) == (0, {"forward"})
     json.loads(out)

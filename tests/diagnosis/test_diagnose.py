@@ -385,11 +385,11 @@ def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     some = hessdiag.diagnose(model, loader, batches=2, **quick)
     assert some.batches == (2 if per == "example" else 1)
     assert (some.batches_read, some.batches_given) == (2, 3)
-    assert "\n2 of 3 batches of the data read: diagnose(model, batches) reads more" in repr(some)
+    assert "\nbatches read of the data: 2 of 3; diagnose(model, batches) reads more" in repr(some)
     assert hessdiag.Report.from_json(some.to_json()).batches_given == 3
     stream = hessdiag.diagnose(model, iter(loader), batches=1, **quick)
     assert (stream.batches_read, stream.batches_given) == (1, None)
-    assert "\n1 of the batches of the data read: diagnose(model, batches)" in repr(stream)
+    assert "\nbatches read of the data: 1 of many; diagnose(model, batches)" in repr(stream)
     for everything in (iter(loader), x):
         assert "of the data read" not in repr(hessdiag.diagnose(model, everything, **quick))
 
