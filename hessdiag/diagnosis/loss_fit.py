@@ -395,7 +395,7 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
         gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
         found += [column] if all(g is None or not bool(g.any()) for g in gradients) else []
     for seed in range(OTHERS if found else 0):  # other weights may switch on the ReLU that it is behind
-        with moved(model, seed, 2.0, least=0.0):
+        with moved(model, seed, 2.0):
             others = part.call(model).detach().flatten(1)
         found = [column for column in found if bool((others[:, column] == flat[0, column]).all())]
     return len(found)

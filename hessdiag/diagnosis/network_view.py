@@ -95,6 +95,10 @@ class Net:
         """The bias of a module."""
         return self.named.get(f"{path}.bias")
 
+    def cuts(self, path: str) -> bool:
+        """Whether a module reads what varies between examples, and writes what does not."""
+        return path in self.layers and self.layers[path].varying[0] > 0 == self.layers[path].varying[1]
+
     def name_of(self, path: str) -> str:
         """Name of the weight of a layer."""
         return self.weight_of[path].name
@@ -139,7 +143,7 @@ def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
     return "fault" if value > fault else "warning" if value > warning else "note"
 
 
-FOLLOWED = 0.4  # share of the weights, from which on a scheme is the one of the network
+FOLLOWED, CLEAR = 0.4, 2 / 3  # shares of the weights, from which on a scheme is the network's, and clearly so
 
 Unit = Callable[[ParameterSignals], float]
 UNITS: dict[str, Unit] = {
@@ -164,18 +168,22 @@ class Law:
     constant: float
     away: dict[str, float]
 
+    @property
+    def share(self) -> float:
+        """That of the weights that follow it."""
+        return sum(abs(v) < 0.2 for v in self.away.values()) / len(self.away)
+
 
 def law_of(net: Net) -> Law | None:
     """Find the scheme that most weights follow, head and embeddings left out; None where few follow any."""
     candidates = [p for p in net.weights if p.weight_sq > 0 and net.head not in p.owners]
-    found: list[tuple[int, Law]] = []
+    found: list[Law] = []
     for name, unit in SCHEMES.items() if candidates else ():
         logs = {p.name: math.log(unit(p) * p.weight_sq) for p in candidates}
         middle = mode(list(logs.values()))
-        away = {each: value - middle for each, value in logs.items()}
-        found.append((sum(abs(v) < 0.2 for v in away.values()), Law(name, math.exp(middle), away)))
-    followers, law = max(found, key=lambda pair: pair[0], default=(0, None))
-    return law if followers >= max(3, FOLLOWED * len(candidates)) else None
+        found.append(Law(name, math.exp(middle), {each: value - middle for each, value in logs.items()}))
+    law = max(found, key=lambda each: each.share, default=None)
+    return law if law and law.share >= max(3 / len(candidates), FOLLOWED) else None
 
 
 def how_drawn(net: Net, name: str) -> str:

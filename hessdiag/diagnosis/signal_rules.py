@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, listed, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
@@ -85,7 +86,8 @@ def _excesses(net: Net) -> dict[str, float]:
         layer, name = net.layers[path], net.name_of(path)
         if net.order[path] > last_norm and layer.x_sq > 0:
             excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
-    return excess
+    tables = [p.name for p in net.parameters if "lookup" in p.uses]  # products of which are all that there is
+    return excess or dict.fromkeys(tables, math.sqrt(net.signals.output_sq))
 
 
 def nothing_arrives(net: Net) -> Finding | None:
@@ -100,7 +102,7 @@ def nothing_arrives(net: Net) -> Finding | None:
         message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     hidden = [net.layers[path] for path in net.hidden]
-    cut = [net.name_of(each.path) for each in hidden if each.varying[0] > 0 == each.varying[1]]
+    cut = [p.name for p in net.parameters for o in p.owners[:1] if net.cuts(o) and "bias" not in p.attribute]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
@@ -395,12 +397,14 @@ def shown(net: Net) -> Finding | None:
 
 def linear_pair(net: Net) -> Finding | None:
     """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
+    readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     hit: dict[str, None] = {}
     for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):
         layer, second = net.layers[path], net.weight_of[path]
         source = net.layers[layer.sources[0]]
         first = net.weight_of.get(source.path)
-        if first and source.labels == ("linear",) and "gate" not in layer.labels:  # one half of a gated unit
+        alone = readers[source.path] == 1 and "gate" not in layer.labels  # one half of a gated unit
+        if first and source.labels == ("linear",) and alone:
             direct = math.isclose(source.out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from hessdiag.data.batch import Batch
+from hessdiag.data.batch import Batch, tensors_in
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
@@ -274,9 +274,16 @@ class SignalPass:
                 self.trainable,
                 _radial_shares(model, part, layers) if self.balanced else {},
                 uses,
-                {**_opened(model, part, loss, of_mean, self.trainable), **_detached(model, part, of_mean)},
+                {**_opened(model, part, loss, of_mean, self.trainable), **self._unreached(of_mean)},
             ),
         )
+
+    def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
+        """Parameters without a gradient that the outputs depend on, and those of layers that run for nothing."""
+        cut = _detached(self.model, self.part, gradients)
+        reached = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None or name in cut}
+        ran = {n: p for n, p in self.parameters.items() if n.rpartition(".")[0] in self.layers.keys() - reached}
+        return cut | _unread(self.model, self.part, ran)
 
     def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
         """An input that only layers read on which nothing depends, whichever example's it is; and the first of them."""
@@ -429,6 +436,14 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
         each = [[name] for name in without] if len(without) <= MOST_TRIED else [*groups.values()]
         found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
     return dict.fromkeys(found, "cut")
+
+
+def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
+    """Parameters of layers that ran, of which nothing depends that the model returns, beside the outputs as well."""
+    returned = [y for y in tensors_in(batch.narrow(0, 2).run(model)) if y.requires_grad] if parameters else []
+    ends = [y.real.sum() for y in returned]
+    found = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
+    return {name: "unread" for name, g in zip(parameters, found, strict=bool(ends)) if g is None}
 
 
 def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:

@@ -7,7 +7,9 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
+    CLEAR,
     GATES,
+    SMALL,
     UNITS,
     Net,
     graded,
@@ -171,7 +173,8 @@ def above_scheme(net: Net) -> Finding | None:
     message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
     message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
-    return Finding("HD206", graded(worst, ABOVE_WARNING), blocks, message, advice, worst, ABOVE)
+    severity = graded(worst, ABOVE_WARNING) if found.share >= CLEAR else "note"
+    return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
 
 
 def norm_gain(net: Net) -> Finding | None:
@@ -180,7 +183,9 @@ def norm_gain(net: Net) -> Finding | None:
     for path, layer in net.layers.items():
         own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
         if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
-            hit |= {} if 1 / GAIN < own.weight_sq < GAIN else {own.name: own.weight_sq}
+            measured = layer.normalises and layer.x_sq >= SMALL  # a gain may be 1 + weight, as Gemma's
+            gain_sq = layer.out_sq if measured else own.weight_sq
+            hit |= {} if 1 / GAIN < gain_sq < GAIN else {own.name: gain_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]
@@ -350,10 +355,15 @@ def detached(net: Net) -> Finding | None:
 
 def unused(net: Net) -> Finding | None:
     """HD403: parameters that the outputs do not depend on."""
-    names = [p for p in net.parameters if p.trainable and p.gradient == "none"]
+    names = [p for p in net.parameters if p.trainable and p.gradient in ("none", "unread")]
     if not names:
         return None
-    used = {net.siblings[p.name] for p in net.parameters if p.gradient != "none"}
+    used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
+    unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]
+    if matrices := [name for name in unread if len(net.named[name].shape) > 1]:
+        message = f"{listed(matrices)} run, and nothing reads what they return."
+        advice = "Pass on what the layer returns, or leave it out."
+        return Finding("HD403", "warning", (*matrices, *unread), message, advice, float(len(unread)), 0.0)
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])

@@ -12,7 +12,7 @@ from typing import Literal
 
 from hessdiag.results.records import Record
 
-Gradient = Literal["some", "later", "zero", "cut", "none"]
+Gradient = Literal["some", "later", "zero", "cut", "unread", "none"]
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 
@@ -87,7 +87,8 @@ class ParameterSignals(Record):
         zeros: share of entries that are exactly zero.
         parts: E[W²] of each part of a fused tensor: gates of an LSTM or GRU; query, key and value.
         gradient: `"some"`, `"later"` (zero, until others have moved), `"zero"` (exactly), `"cut"` (the outputs depend
-            on it, but autograd does not know) or `"none"` (they do not depend on it).
+            on it, but autograd does not know), `"unread"` (its layer runs, and nothing that the model returns depends
+            on it) or `"none"` (the outputs do not depend on it).
         gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
         rows: of a table, how many get a gradient.
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
