@@ -379,7 +379,8 @@ def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | Non
 
 
 SEEN = 1e-5  # of the largest output, beyond rounding
-MOST_UNMOVED, OTHERS = 4, 16
+MOST_UNMOVED = 4
+ELSEWHERE = (*[(2.0, 0.0)] * 16, (0.1, 1.0))  # steps of the weights, and what they are at least relative to
 
 
 def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
@@ -394,8 +395,9 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
         one[:, column] = 1.0
         gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
         found += [column] if all(g is None or not bool(g.any()) for g in gradients) else []
-    for seed in range(OTHERS if found else 0):  # other weights may switch on the ReLU that it is behind
-        with moved(model, seed, 2.0):
+    # Large steps may switch on the ReLU that it is behind, small ones leave an extremum, also where weights are zero.
+    for seed, (step, least) in enumerate(ELSEWHERE if found else ()):
+        with moved(model, seed, step, least=least):
             others = part.call(model).detach().flatten(1)
         found = [column for column in found if bool((others[:, column] == flat[0, column]).all())]
     return len(found)

@@ -143,7 +143,7 @@ def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
     return "fault" if value > fault else "warning" if value > warning else "note"
 
 
-FOLLOWED, CLEAR = 0.4, 2 / 3  # shares of the weights, from which on a scheme is the network's, and clearly so
+FOLLOWED = 0.4  # share of the weights, from which on a scheme is the one of the network
 
 Unit = Callable[[ParameterSignals], float]
 UNITS: dict[str, Unit] = {

@@ -7,7 +7,6 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
-    CLEAR,
     GATES,
     SMALL,
     UNITS,
@@ -173,7 +172,8 @@ def above_scheme(net: Net) -> Finding | None:
     message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
     message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
-    severity = graded(worst, ABOVE_WARNING) if found.share >= CLEAR else "note"
+    few = len(large) <= found.share * len(found.away) / 2
+    severity = graded(worst, ABOVE_WARNING) if few else "note"
     return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
 
 
@@ -183,7 +183,9 @@ def norm_gain(net: Net) -> Finding | None:
     for path, layer in net.layers.items():
         own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
         if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
-            measured = layer.normalises and layer.x_sq >= SMALL  # a gain may be 1 + weight, as Gemma's
+            measured = (
+                layer.normalises and layer.x_sq >= SMALL and layer.out_sq > 0
+            )  # a gain may be 1 + weight, as Gemma's
             gain_sq = layer.out_sq if measured else own.weight_sq
             hit |= {} if 1 / GAIN < gain_sq < GAIN else {own.name: gain_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
