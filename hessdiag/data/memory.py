@@ -21,7 +21,7 @@ from hessdiag.parallel.progress import advance, announce
 Found = TypeVar("Found")
 Sums = Mapping[str, npt.NDArray[Any]]
 SHARE = 2  # of the free memory, by default: half
-CHUNK = 100 * 2**20  # bytes of activations at once: many enough that calls cost little, on a processor
+CHUNK = 64 * 2**20  # bytes of activations at once, on a processor: larger tensors are new to it each time
 OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
 MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
