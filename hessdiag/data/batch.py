@@ -282,7 +282,7 @@ class Batch:
         args, kwargs = _arguments(inputs, any_kind=examples == "one")
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")
-        batch = cls(args, kwargs, targets, 1)
+        batch = cls(args, kwargs, targets, 1).map(_plain)
         real = [value for value in batch.leaves if value.is_floating_point() and value.numel()]
         if not all(bool(torch.stack(value.detach().aminmax()).isfinite().all()) for value in real):  # NaN is both
             raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
@@ -494,6 +494,14 @@ def _mapped(function: Callable[[Any], Any], values: Any) -> Any:
     if isinstance(values, Mapping):
         return dict(zip(values, _mapped(function, values.values()), strict=True))
     return tuple(function(value) if isinstance(value, Tensor) else tree_map(function, value) for value in values)
+
+
+def _plain(value: Tensor) -> Tensor:
+    """A copy of a tensor made under `torch.inference_mode`, which autograd refuses; else the value itself."""
+    if value.is_inference():
+        with torch.inference_mode(False):
+            return value.clone()
+    return value
 
 
 def _arguments(inputs: Any, *, any_kind: bool) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

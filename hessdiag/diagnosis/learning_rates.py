@@ -96,7 +96,7 @@ def learning_rates(
     check_loss(loss)
     check_whole("steps", steps, least=1)
     check_whole("batch_size", batch_size, least=1)
-    check_kind("optimizers", optimizers, (list, tuple), "pass a list, such as ['sgd', 'adam']")
+    check_kind("optimizers", optimizers or None, (list, tuple), "pass a list, such as ['sgd', 'adam']")
     for name in optimizers:
         check_choice("optimizer", name, tuple(FACTORS))
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)

@@ -84,11 +84,12 @@ CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
     "HD208", "HD109", "HD115", "HD103", "HD104",
 }  # fmt: skip
-EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD206", "HD401"}
+EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD121", "HD206", "HD401"}
 # A cause and what it accounts for whatever layers both name; other effects name one of its layers.
 BECAUSE = {
     ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
-    ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"),
+    ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD103", "HD101"), ("HD103", "HD102"),
+    ("HD103", "HD110"), ("HD202", "HD110"), ("HD401", "HD121"),
 }  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.
 NOT_LEARNING = {"HD113", "HD121", "HD116", "HD401", "HD403", "HD404", "HD405"}

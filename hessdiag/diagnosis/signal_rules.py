@@ -83,11 +83,13 @@ def _excesses(net: Net) -> dict[str, float]:
     last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
     excess: dict[str, float] = {}
     for path in net.backbone:
-        layer, name = net.layers[path], net.name_of(path)
+        layer, name, bias = net.layers[path], net.name_of(path), net.bias_of(path)
+        if path == net.head and bias and bias.weight_sq > 0.5 * layer.out_sq:
+            return {bias.name: 1.0}  # no factor of the weight helps
         if net.order[path] > last_norm and layer.x_sq > 0:
             excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
     tables = [p.name for p in net.parameters if "lookup" in p.uses]  # products of which are all that there is
-    return excess or dict.fromkeys(tables, math.sqrt(net.signals.output_sq))
+    return excess or dict.fromkeys(tables, net.signals.output_sq)
 
 
 def nothing_arrives(net: Net) -> Finding | None:
@@ -102,7 +104,8 @@ def nothing_arrives(net: Net) -> Finding | None:
         message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     hidden = [net.layers[path] for path in net.hidden]
-    cut = [p.name for p in net.parameters for o in p.owners[:1] if net.cuts(o) and "bias" not in p.attribute]
+    ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
+    cut = [p.name for p in ahead_of_head if any(map(net.cuts, p.owners[:1]))]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
@@ -138,28 +141,40 @@ def depth_scale(net: Net) -> Finding | None:
     if net.normalised or net.residual or len(net.hidden) < 4:
         return None
     chain = net.hidden
-    if any("gate" in net.layers[path].labels or not net.scale(path) > 0 for path in chain):
+    if any("LSTM" in (o := net.layers[path]).kind or "gate" in o.labels or not net.scale(path) > 0 for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
-    forward = log_ratio(net.layers[chain[-1]].out_sq, net.layers[chain[0]].out_sq)
+    first, last = net.layers[chain[0]], net.layers[chain[-1]]
+    ends = [(first.out_gradient_total, last.out_gradient_total), (last.out_sq, first.out_sq)]
+    backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
     if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
-    size = max(abs(product), abs(forward))
-    if size < math.log(CHAIN) or abs(forward) < math.log(5):  # a nonlinearity may hold its own scale, by saturating
+    varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
+    varies = 1.0 if math.isnan(varies) else varies
+    backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
+    measured = max(abs(forward), abs(backward))
+    if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
         return None
-    sign = 1 if (product or forward) > 0 else -1
-    severity: Severity = "fault" if forward > math.log(CHAIN_FAULT) else "warning"
+    if measured < math.log(5) and varies > 1e-3:
+        return None  # a nonlinearity that holds its own scale, as a saturating one does
+    grows = product > 0 or forward > 0
+    lost = varies == 0 or (grows and measured > math.log(CHAIN_FAULT))  # in rounding, or to the largest
+    severity: Severity = "fault" if lost else "warning"
+    sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
-    value = math.exp(min(size, 700.0))
+    value = math.exp(min(max(measured, abs(product)), 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
-    message = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers (usual:"
-    message += f" within {short(math.sqrt(CHAIN))}×), in {listed(blocks)}."
-    advice = "Put normalisations or skip connections between these layers."
-    if needs:
-        how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
-        advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
+    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
+    message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {listed(blocks)}."
+    if value < CHAIN:  # what is constant runs through
+        part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
+        message = f"{part} differs between examples (usual: above 3 %), most of it lost in {listed(blocks)}."
+    how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
+    advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
+    if not needs:  # no variance is right
+        advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
     if outdone and blamed:
         factor = short(math.exp(-sign * blamed[blocks[0]] / 2))
         advice = f"Take back what each of them does: multiply {blocks[0]} by {factor}."
@@ -291,6 +306,10 @@ def out_of_reach(net: Net) -> Finding | None:
     if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
+    if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
+        message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
+        advice = f"Return the outputs of {listed(blocks)} without the ReLU."
+        return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return None
     kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
@@ -536,8 +555,8 @@ def stays(net: Net) -> Finding | None:
     first, last = net.signals.initial_loss, net.signals.fitted_loss
     if not (first > 0 and STAYS * first < last < RISES * first):
         return None
-    message = f"Training on this batch alone takes its loss from {short(first)} to {short(last)} only (usual: below"
-    message += f" {short(100 * STAYS)} %, mostly below 10 %)."
+    message = f"Training on this batch alone leaves {100 * last / first:.0f} % of its loss (usual: below"
+    message += f" {100 * STAYS:.0f} %)."
     advice = (
         "Look for what keeps outputs from their targets: a wrong axis or shape, inputs that do not arrive, a loss of"
     )

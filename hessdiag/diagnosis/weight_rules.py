@@ -7,6 +7,7 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
+    BELOW_EPS,
     GATES,
     SMALL,
     UNITS,
@@ -186,8 +187,12 @@ def norm_gain(net: Net) -> Finding | None:
             measured = (
                 layer.normalises and layer.x_sq >= SMALL and layer.out_sq > 0
             )  # a gain may be 1 + weight, as Gemma's
-            gain_sq = layer.out_sq if measured else own.weight_sq
-            hit |= {} if 1 / GAIN < gain_sq < GAIN else {own.name: gain_sq}
+            bias = net.bias_of(path)
+            gain_sq = layer.out_sq - (bias.weight_sq if bias else 0.0) if measured else own.weight_sq
+            gain_sq = max(gain_sq, 1e-300)
+            drowned = layer.normalises and (not measured or layer.out_sq < BELOW_EPS)  # which is HD109's, or HD102's
+            fine = 1 / GAIN < gain_sq < GAIN or (drowned and 0.5 < own.weight_sq < 2)
+            hit |= {} if fine else {own.name: gain_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]
@@ -199,14 +204,20 @@ def norm_gain(net: Net) -> Finding | None:
 
 def identical_units(net: Net) -> Finding | None:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
-    alike = {p.name: p.unlike for p in net.matrices if p.unlike < ALIKE and p.trainable}
-    if not alike:
+    drawn = [p for p in net.matrices if p.weight_sq > 0 and p.shape[0] > 1 and p.trainable]
+    read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
+    limits = {p.name: NEARLY if math.isnan(p.kurtosis) and read & {*p.owners} else ALIKE for p in drawn}
+    if not (alike := tuple(p.name for p in drawn if p.unlike < limits[p.name])):
         return None
-    message = f"All units of {listed(alike)} have the same weights and gradients, so that they stay the same."
-    advice = f"Draw random weights ({how_drawn(net, next(iter(alike)))})."
-    return Finding("HD208", "fault", tuple(alike), message, advice, min(alike.values()), ALIKE)
+    value = min(net.named[name].unlike for name in alike)
+    severity: Severity = "fault" if value < ALIKE else "warning"
+    gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
+    message = f"All units of {listed(alike)} have the same weights and {gradients}."
+    advice = f"Draw random weights ({how_drawn(net, alike[0])})."
+    return Finding("HD208", severity, alike, message, advice, value, limits[alike[0]])
 
 
+NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
 ALIVE, ALIVE_FAULT = 0.1, 0.025  # share of the values behind a ReLU that are above zero
 
 
@@ -281,10 +292,12 @@ def dead(net: Net) -> Finding | None:
         if path == net.head or not layer.x_varies > 0 or own is None or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
         if layer.normalises and own.weight_sq == 0 and not net.signals.output_varies > 0:
-            message = f"The gain {own.name} is zero: nothing passes this normalisation, and outputs are all the same."
-            advice = f"Start it at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
+            gains = [p for o, each in net.layers.items() if each.normalises and (p := net.gain_of(o))]
+            zeros = tuple(p.name for p in gains if p.weight_sq == 0)
+            message = f"Gains of {listed(zeros)} are zero: nothing passes the normalisation, and outputs are the same."
+            advice = f"Start them at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
             severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
-            return Finding("HD402", severity, (own.name,), message, advice, 0.0, 0.0)
+            return Finding("HD402", severity, zeros, message, advice, 0.0, 0.0)
         if {"relu", "relu6"} & {*layer.labels} and own.weight_sq > 0 and layer.on_share < ALIVE:
             message = f"The ReLU after {path or 'the model'} fires for {short(100 * layer.on_share)} % of its inputs"
             message += f" (usual: above {100 * ALIVE:.0f} %)."
@@ -363,9 +376,10 @@ def unused(net: Net) -> Finding | None:
     used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
     unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]
     if matrices := [name for name in unread if len(net.named[name].shape) > 1]:
-        message = f"{listed(matrices)} run, and nothing reads what they return."
+        message = f"The outputs of {listed(matrices)} are not read."
         advice = "Pass on what the layer returns, or leave it out."
-        return Finding("HD403", "warning", (*matrices, *unread), message, advice, float(len(unread)), 0.0)
+        unread = list(dict.fromkeys((*matrices, *unread)))
+        return Finding("HD403", "warning", tuple(unread), message, advice, float(len(unread)), 0.0)
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])

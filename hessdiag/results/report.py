@@ -217,7 +217,7 @@ def sampling(report: Report) -> str:
         return ""
     most = max(block.products for block in report.blocks)
     how = f"at most {most} products a block" if most else "some of the examples"
-    asked = "rtol= (--rtol) asks for less" if report.rtol is None else f"rtol {report.rtol:g} was asked for"
+    asked = "--rtol (rtol=) asks for smaller ones" if report.rtol is None else f"rtol {report.rtol:g} was asked for"
     shown = [block for block in sampled if block.kind == "weight"] or sampled
     worst = percent(float(np.max([block.relative_stderr for block in shown])))
     return f"sampling: {how}, standard errors up to {worst} % ({asked})"
