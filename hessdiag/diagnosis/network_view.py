@@ -106,7 +106,9 @@ class Net:
 
 def listed(names: Iterable[str]) -> str:
     """Name the layers of parameters in a sentence, siblings together; no names are those of the whole model."""
-    return label([*names]) or "the model"
+    text = label([*names]) or "the model"
+    several = "s" if {"×", ","} & {*text} else ""
+    return f"layer{several} {text}" if text[0].isdigit() else text
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:

@@ -87,7 +87,10 @@ def test_sampling_says_how_large_errors_are() -> None:
     assert "sampling: at most 400 products a block, standard errors up to 25.0 % (rtol 0.05 was asked for)" in text
     fixed = [build_block(ended="sampled", products=32, stderr=0.1), build_block(name="u", kind="scalar")]
     text = build_report(*fixed, rtol=None).text("whole")
-    assert "sampling: at most 32 products a block, standard errors up to 5.0 % (rtol= (--rtol) asks for less)" in text
+    assert (
+        "sampling: at most 32 products a block, standard errors up to 5.0 % (--rtol (rtol=) asks for smaller ones)"
+        in text
+    )
     assert "sampling" not in repr(build_report())
 
 
