@@ -137,8 +137,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         )
     if y.dtype not in (torch.float32, torch.float64):
         raise HessdiagError(
-            f"the model returned {y.dtype} outputs: switch autocast off, and return float32 or float64 (not an argmax,"
-            " but what it is taken of)"
+            f"the model returned {y.dtype} outputs: switch autocast off, and return real floating-point numbers"
+            " (not an argmax, but what it is taken of)"
         )
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
     return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, flat or y.dim() == 1, -1 if last else None)
