@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from strangers.case import STRANGERS
+from strangers.split import SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
@@ -51,10 +52,12 @@ def measured(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Sum up a table: healthy networks, and the faults of each part; apart and blind as first scored."""
-    steps = [each["healthy"]["steps"] for each in now.values() if "steps" in each["healthy"]]
+    steps = {name: each["healthy"]["steps"] for name, each in now.items() if "steps" in each["healthy"]}
+    public = [steps[name] for name in SOURCES if name in steps]
     lines = [
         f"- {measured({name: each for name, each in now.items() if STRANGERS[name].part not in BLIND})}",
-        *([f"- median time {median(steps):.0f} training steps"] if steps else []),
+        f"- median time {median(public):.0f} training steps for the {len(public)} after public architectures,"
+        f" {median(steps.values()):.0f} for {len(steps)}",
     ]
     for part in ("writing", "held out", *BLIND):
         table_ = first if part in BLIND else now
@@ -159,12 +162,13 @@ def is_loud(name: str) -> bool:
 
 def table(now: Mapping[str, Any], first: Mapping[str, Any]) -> Iterator[str]:
     """A line a case: its half, what is said of the healthy one, its fault, what that costs, and whether it is named."""
-    yield "| network | source | half | healthy | fault | lost | at first | today |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| network | source | half | healthy | steps | fault | lost | at first | today |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for name, each in now.items():
         case = STRANGERS[name]
         cost = lost(name)
-        cells = [name, case.source, case.part, told(each["healthy"]), case.fault or "–"]
+        cells = [name, case.source, case.part, told(each["healthy"]), str(each["healthy"].get("steps", "–"))]
+        cells += [case.fault or "–"]
         cells += ["–" if math.isnan(cost) else f"{100 * min(max(cost, 0.0), 1.0):.0f} %"]
         cells += [first.get(name, {}).get("named", "–"), each.get("named", "–")]
         yield "| " + " | ".join(cells) + " |"
@@ -193,7 +197,7 @@ def page(found: Mapping[str, Any]) -> str:
         "and the gallery: each healthy and, mostly, once more with one fault. Each is measured with one",
         "call of `hessdiag.diagnose(…, quick=True)`, just built, in training mode. `scripts/strangers.py`",
         "scores the rules on all of them and writes this page; the networks are in `scripts/strangers/` and",
-        "`scripts/strangers/gallery/`.",
+        "`scripts/strangers/gallery/`. *Steps* is the time of a call with curvature, in training steps.",
         "",
         "Rules may be written on one *half* of the sources; the other is *held out*, only scored. The hash",
         "of a source's name says which it belongs to (`scripts/strangers/split.py`). The gallery is of the",
