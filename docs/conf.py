@@ -40,7 +40,7 @@ extensions = [
 exclude_patterns = ["_build", "plots"]
 nitpicky = True
 nitpick_ignore_regex = [  # types of arguments that callers do not make, and a type variable
-    ("py:class", r"hessdiag\.(execution|curvature|network)\..*"),
+    ("py:class", r"hessdiag\.(derivatives|curvature|network)\..*"),
     ("py:class", r"hessdiag\.calculus\.(call|graph)\..*"),
     ("py:class", r"hessdiag\.results\.records\.R"),
     (
