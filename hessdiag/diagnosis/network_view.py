@@ -108,7 +108,7 @@ def listed(names: Iterable[str]) -> str:
     """Name the layers of parameters in a sentence, siblings together; no names are those of the whole model."""
     text = label([*names]) or "the model"
     several = "s" if {"×", ","} & {*text} else ""
-    return f"layer{several} {text}" if text[0].isdigit() else text
+    return f"layer{several} {text}" if text[0].isdigit() and not text.endswith("bias") else text
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:
