@@ -161,6 +161,12 @@ def joined(names: Iterable[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
+def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")
+
+
 def one_line(error: BaseException) -> str:
     """Type and first line of the message of an exception.
 

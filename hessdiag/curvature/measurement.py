@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, cast
 
-from hessdiag.arguments import check_number, check_whole
+from hessdiag.arguments import check_choice, check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
 from hessdiag.curvature.exact import exact_per_batch, exact_per_example
 from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of, unmeasured
@@ -157,9 +157,3 @@ def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curv
             rtol=rtol, max_products=most, seed=seed,
         )  # fmt: skip
     return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))
-
-
-def check_choice(option: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a value that is not among the choices."""
-    if value not in choices:
-        raise HessdiagError(f"{option} {value!r} is not known: use one of {', '.join(choices)}")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
 
-from hessdiag.arguments import TENSORS, few, kind_of
+from hessdiag.arguments import TENSORS, check_choice, few, kind_of
 from hessdiag.data.seeds import Noise, user_code
 from hessdiag.errors import HessdiagError
 
@@ -277,8 +277,7 @@ class Batch:
         `torch.vmap`, that of each tensor, and None of a tensor that all examples share. With `examples="one"` all
         inputs together are one example.
         """
-        if examples not in ("batch", "one"):
-            raise HessdiagError(f"examples {examples!r} is not known: use one of batch, one")
+        check_choice("examples", examples, ("batch", "one"))
         args, kwargs = _arguments(inputs, any_kind=examples == "one")
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")

@@ -19,6 +19,7 @@ from torch.func import functional_call, vjp, vmap
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
+from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_at, parameter_slots
@@ -354,3 +355,11 @@ def reverse_gradient(
     leaves = [*at.values()]
     found = torch.autograd.grad(y, leaves, v, create_graph=create_graph, retain_graph=True, materialize_grads=True)
     return dict(zip(at, found, strict=True))
+
+
+def mean_gradient(network: FunctionalModel, loss: Loss, leaves: Values, batch: Batch) -> tuple[Tensor, Values]:
+    """Outputs y, detached, and the gradient of the batch's mean loss in each leaf; 0 where y does not depend on it."""
+    y = network(leaves, batch)
+    own = loss.of_batch(batch.targets, y).gradient(y.detach(), batch.targets).detach() / batch.size
+    found = reverse_gradient(y, leaves, own.to(y))
+    return y.detach(), {name: gradient.to_dense() for name, gradient in found.items()}

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from hessdiag.derivatives.backward import FunctionalModel, reverse_gradient
+from hessdiag.derivatives.backward import FunctionalModel, Values, mean_gradient
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.network.torch_state import seed_again
@@ -23,25 +23,24 @@ RATES = (1e-3, 1e-2)  # at the better of which all but two of 444 healthy networ
 def with_fit(problem: Problem, signals: Signals, seed: int) -> Signals:
     """The signals, with the least loss that training on the first examples of the batch leads to."""
     announce("steps on this batch", STEPS * len(RATES))
-    return replace(signals, fitted_loss=min(least for rate in RATES for least in _least(problem, rate, seed)))
+    reached = (least for rate in RATES for least in _least(problem, rate, seed))
+    return replace(signals, fitted_loss=min(reached, default=math.nan))
 
 
 def _least(problem: Problem, rate: float, seed: int) -> Iterator[float]:
     """The least loss so far before each step; what the model draws is the same in all."""
     part = problem.batch if problem.batch.as_one else problem.batch.narrow(0, MAX_EXAMPLES)
     own = {name: p for name, p in problem.model.named_parameters() if p.requires_grad and p.is_floating_point()}
-    at = {name: nn.Parameter(p.detach().clone()) for name, p in own.items()}
+    at: Values = {name: nn.Parameter(p.detach().clone()) for name, p in own.items()}
     network, optimizer, least = FunctionalModel(problem.model), torch.optim.Adam(at.values(), lr=rate), math.inf
     for _ in range(STEPS):
         seed_again(seed)
-        y = network(at, part)
-        loss = problem.loss.of_batch(part.targets, y)
-        value = float(loss.of_all(y.detach(), part.targets).detach())
+        y, gradients = mean_gradient(network, problem.loss, at, part)
+        value = float(problem.loss.of_batch(part.targets, y).of_all(y, part.targets).detach())
         if not math.isfinite(value):
             return
         yield (least := min(least, value))
-        slope = loss.gradient(y.detach(), part.targets).detach().to(y) / part.size
-        for name, gradient in reverse_gradient(y, at, slope).items():
-            at[name].grad = gradient.to_dense()
+        for name, gradient in gradients.items():
+            at[name].grad = gradient
         optimizer.step()
         advance("steps on this batch")

@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_loss, check_model, check_whole, matching
-from hessdiag.curvature.measurement import Settings, check_choice
+from hessdiag.arguments import check_choice, check_kind, check_loss, check_model, check_whole, matching
+from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_of
-from hessdiag.derivatives.backward import FunctionalModel, outputs_and_tangent
+from hessdiag.derivatives.backward import FunctionalModel, mean_gradient, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import TRIED, Road, check_tensors, read_loss, reader, road_of, state_of, try_model
@@ -298,12 +298,7 @@ class Walk:
         """Gradient of the batch-mean loss."""
         leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
         self._reseed(number)
-        y = self.network(leaves, batch)
-        if not y.requires_grad:
-            return {name: torch.zeros_like(value) for name, value in at.items()}
-        own = self.loss.of_batch(batch.targets, y).gradient(y.detach(), batch.targets).detach() / batch.size
-        found = torch.autograd.grad(y, list(leaves.values()), own.to(y), materialize_grads=True)
-        return {name: each.to_dense() for name, each in zip(leaves, found, strict=True)}
+        return mean_gradient(self.network, self.loss, leaves, batch)[1]
 
     def _pushed(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> tuple[Tensor, Tensor]:
         """Outputs and J u."""

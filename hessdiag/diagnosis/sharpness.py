@@ -11,8 +11,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_model, check_number
-from hessdiag.curvature.measurement import Settings, check_choice
+from hessdiag.arguments import check_choice, check_loss, check_model, check_number
+from hessdiag.curvature.measurement import Settings
 from hessdiag.curvature.spectrum import parts_of, spectra
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget

@@ -184,15 +184,13 @@ def norm_gain(net: Net) -> Finding | None:
     for path, layer in net.layers.items():
         own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
         if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
-            measured = (
-                layer.normalises and layer.x_sq >= SMALL and layer.out_sq > 0
-            )  # a gain may be 1 + weight, as Gemma's
+            acts = layer.normalises and layer.x_sq >= SMALL and layer.out_sq > 0
+            if layer.normalises and (not acts or layer.out_sq < BELOW_EPS) and 0.5 < own.weight_sq < 2:
+                continue  # HD109, or HD102
             bias = net.bias_of(path)
-            gain_sq = layer.out_sq - (bias.weight_sq if bias else 0.0) if measured else own.weight_sq
-            gain_sq = max(gain_sq, 1e-300)
-            drowned = layer.normalises and (not measured or layer.out_sq < BELOW_EPS)  # which is HD109's, or HD102's
-            fine = 1 / GAIN < gain_sq < GAIN or (drowned and 0.5 < own.weight_sq < 2)
-            hit |= {} if fine else {own.name: gain_sq}
+            written = layer.out_sq - (bias.weight_sq if bias else 0.0)  # as the gain acts: Gemma's is 1 + weight
+            gain_sq = max(written, 1e-300) if acts else own.weight_sq
+            hit |= {} if 1 / GAIN < gain_sq < GAIN else {own.name: gain_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]

@@ -199,7 +199,7 @@ class Report(Printed, Record):
             lines += [f"batches read of the data: {count} of {given or 'many'}; diagnose(model, batches) reads more"]
         if self.signals is not None and not math.isnan(fitted := self.signals.fitted_loss):
             losses = f"{short(self.signals.initial_loss)} to {short(fitted)}"
-            lines += [f"40 steps of training a copy on this batch take its loss from {losses}"]
+            lines += [f"training a copy on this batch alone takes its loss from {losses}"]
         if self.signals is not None and (norms := self.signals.fresh_norms):
             what = f"batch normalisations that have never seen data ({norms}) leave activations as they are"
             lines += [f'{what}: mode="train" measures the network as it trains']
