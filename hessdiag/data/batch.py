@@ -202,17 +202,13 @@ def pick_output(returned: Any, which: str | int) -> Tensor:
     return held[key]  # type: ignore[no-any-return]
 
 
-def _runs_over(value: Tensor, size: int | None, dim: int) -> bool:
-    return value.dim() > 0 and (size is None or examples_first(value, size, dim).shape[0] == size)
-
-
 def _only(returned: Any, size: int | None, dim: int) -> Tensor:
     """`logits`, or else the only floating-point tensor over the examples."""
     held = held_by(returned)
     if isinstance(logits := held.get("logits"), Tensor):
         return logits
     real = {key: value for key, value in held.items() if isinstance(value, Tensor) and value.is_floating_point()}
-    found = {key: value for key, value in real.items() if _runs_over(value, size, dim)}
+    found = {k: v for k, v in real.items() if v.dim() and size in (None, examples_first(v, size, dim).shape[0])}
     found = found or {key: value for key, value in real.items() if shares_dimension(value, size)}
     if len(found) == 1:
         return found.popitem()[1]

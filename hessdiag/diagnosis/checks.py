@@ -1,9 +1,9 @@
 """Three checks that a model is what a measurement takes it for, so that no number rests on a layer that was misread.
 
-`repeatable`: it gives the same outputs twice. `examples_apart`: each example alone gives what it gives in the batch,
-and its gradient reaches no other; else no matrix of one example's loss exists. `gradients_agree`: the gradient of each
-block, assembled from what the hooks saw, is the one that autograd computes. What fails is measured without a structural
-rule, skipped with a reason, or refused.
+It gives the same outputs twice (`as_read`). Each example alone gives what it gives in the batch, and its gradient
+reaches no other (`examples_apart`); else no matrix of one example's loss exists. The gradient of each block, assembled
+from what the hooks saw, is the one that autograd computes (`gradients_agree`). What fails is measured without a
+structural rule, skipped with a reason, or refused.
 
 What is kept apart gets exactly zero from the others, so that no tolerance hides a weak mixing. The first few examples
 are taken one by one; random halves of every chunk separate any two of its examples with probability 1/2, hence layouts,
@@ -53,42 +53,42 @@ FEW = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-6}  # outputs of one example, in different batches; float32 may be inside
 SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
-PIECE = 2**18  # numbers that are compared at a time, as new memory for many logits takes long
 STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 1e-3  # change of the outputs by one rounding of the weights, where gradients say nothing any more
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
+CHAOTIC_MODEL = (
+    "the model is chaotic: one rounding of its weights changes all of its outputs, so that its gradients are noise;"
+    " draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)"
+)
 READ_ELSEWHERE = (
     "its gradient is not the one that is found by replacing it where modules hold it:"
     " the model also reads it from somewhere else, such as a list or a view of it"
 )
 
 
-def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> tuple[Problem, set[str]]:
+def as_read(
+    problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool = True
+) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
 
-    `nearby`, at other weights, too: a second derivative is of these.
+    `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these.
 
     Raises:
         HessdiagError: the model cannot be measured right.
     """
     model, blocks = problem.model, problem.blocks
-    lookups, watched = any(b.looked_up and b.structured for b in blocks), None
-    y = call_alone(model, few).detach()
-    finite(y)
-    try:  # embeddings look up for each example what they look up for all
-        watched = watch(model, few, blocks)
+    before = before if len(before) == few.size else call_alone(model, few).detach()
+    finite(before)
+    try:
+        mixed, unseen, _ = examples_apart(model, few, blocks, _watch_again(model, few, blocks, before), seed=seed)
     except REFUSALS:
-        if not lookups:
+        if not any(b.looked_up and b.structured for b in blocks):
             raise
-    traced = None if watched is None else watched[0].y.detach()
-    repeatable(model, few, y, traced)
-    same = traced is not None and traced.shape == y.shape and _largest(traced - y) <= SAME[y.dtype] * _largest(y)
-    if lookups and not same:
-        problem = problem.read_as([replace(b, structured=b.structured and not b.looked_up) for b in blocks])
-        watched = None
-    watched = watched or watch(model, few, problem.blocks)
-    mixed, unseen, _ = examples_apart(model, few, problem.blocks, watched, seed=seed)
+        # An embedding may look up for all examples what it looked up for each.
+        blocks = [replace(b, structured=b.structured and not b.looked_up) for b in blocks]
+        problem, before = problem.read_as(blocks), call_alone(model, few).detach()
+        mixed, unseen, _ = examples_apart(model, few, blocks, _watch_again(model, few, blocks, before), seed=seed)
     problem = replace(problem, unseen=unseen)
     elsewhere = apart_nearby(model, few.narrow(0, 2), seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
@@ -98,22 +98,21 @@ def as_read(problem: Problem, few: Batch, seed: int, *, nearby: bool = True) -> 
 # The model gives the same outputs twice.
 
 
-def repeatable(model: nn.Module, few: Batch, y: Tensor, traced: Tensor | None) -> None:
-    """Check that the same examples give the outputs y again: as they were traced, or else in another forward pass.
-
-    Raises:
-        HessdiagError: they do not.
-    """
-    if not (traced is not None and _repeats(traced, y)) and not _repeats(few.call(model).detach(), y):
+def _watch_again(
+    model: nn.Module, few: Batch, blocks: Sequence[Block], before: Tensor
+) -> tuple[Trace, list[GradientEdge]]:
+    """Watch examples whose outputs were these `before`; refuse a model that gives others now, and once more."""
+    watched = watch(model, few, blocks)
+    if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
         raise HessdiagError(
             "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
             ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
         )
+    return watched
 
 
 def _repeats(again: Tensor, y: Tensor) -> bool:
-    pieces = zip(torch.split(again.flatten(), PIECE), torch.split(y.flatten(), PIECE), strict=False)
-    return again.shape == y.shape and all(torch.allclose(a, b, rtol=REPEATED, atol=0) for a, b in pieces)
+    return again.shape == y.shape and torch.allclose(again, y, rtol=REPEATED, atol=0)
 
 
 def _largest(y: Tensor) -> float:
@@ -174,25 +173,28 @@ def examples_apart(
     """
     (seen, inputs), several = watched, few.size > 1
     y, sides = seen.y.detach(), torch.eye(few.size, dtype=torch.bool)
-    alone = [agrees_alone(model, few, y, side) for side in sides if several]
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
     # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
     exact = not several or len(inputs) == len(few.tensors)
     arrivals = [] if exact else [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
+    own: Sequence[Tensor | None] = [None] * len(arrivals)
+    for number, side in enumerate(sides if several else ()):
+        alone = agrees_alone(model, few, y, side)
+        own = [*map(_sum, own, backpropagate(alone, arrivals, z[number : number + 1].unsqueeze(0)))]
     edges = [*inputs, *(call.output_edge for call in seen.calls)] if several else []
     try:
-        rows = iter(backpropagate(seen.y, [*map(get_gradient_edge, elsewhere), *arrivals, *edges], only(z, sides)))
+        together = backpropagate(seen.y, arrivals, z.unsqueeze(0))
+        if not _alike(own, together, y.dtype):
+            raise mixing() if _moved_by_rounding(model, few, y) < CHAOS * _largest(y) else HessdiagError(CHAOTIC_MODEL)
+        del own, together
+        rows = iter(backpropagate(seen.y, [*map(get_gradient_edge, elsewhere), *edges], only(z, sides)))
     except BackwardError:
         if not inputs:  # the model may write to what their gradients need
             raise
         watched = watch(model, few, blocks, to_inputs=False)
         return examples_apart(model, few, blocks, watched, seed=seed, elsewhere=elsewhere)
     reached = [gradient is not None for gradient in islice(rows, len(elsewhere))]
-    together, found = list(islice(rows, len(arrivals))), list(rows)
-    for number, one in enumerate(alone if arrivals else []):
-        own = backpropagate(one, arrivals, z[number : number + 1].unsqueeze(0))
-        if not _alike(own, [None if g is None else g[number : number + 1] for g in together], y.dtype):
-            raise mixing() if _moved_by_rounding(model, few, y) < CHAOS * _largest(y) else chaos()
+    found = list(rows)
     if any(reaches_others(gradient, sides) for gradient in found[: len(inputs)]):
         raise mixing()
     calls = seen.calls if several else ()
@@ -203,6 +205,10 @@ def examples_apart(
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
     told = (_unreached(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False) if name)
     return mixed, next(filter(None, told), ()), reached
+
+
+def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return one if other is None else other if one is None else one.add_(other)
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
@@ -243,12 +249,6 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> Tens
     if not off <= SAME[y.dtype] * _largest(y) and not off <= CHAOTIC * _moved_by_rounding(model, part, y):
         raise mixing()
     return alone
-
-
-def halves_agree(model: nn.Module, part: Batch, y: Tensor, halves: Tensor) -> None:
-    """Check both halves of the examples as `agrees_alone` does, one after the other."""
-    for half in halves:
-        agrees_alone(model, part, y, half)
 
 
 def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
@@ -312,7 +312,7 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
 
 
 def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dtype: torch.dtype) -> bool:
-    """Whether gradients (1, *shape) are the same, but for rounding of one that is zero by symmetry."""
+    """Whether gradients are the same, but for rounding of one that is zero by symmetry."""
     pairs = [(a, b) for a, b in zip(alone, together, strict=True) if a is not None or b is not None]
     known = [(torch.zeros_like(b) if a is None else a, torch.zeros_like(a) if b is None else b) for a, b in pairs]  # type: ignore[arg-type]
     sizes = [float(b.norm()) for _, b in known]
@@ -337,14 +337,6 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
         raise HessdiagError(
             f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         ) from error
-
-
-def chaos() -> HessdiagError:
-    """The refusal of a model whose gradients are rounding."""
-    return HessdiagError(
-        "the model is chaotic: one rounding of its weights changes all of its outputs, so that its gradients are noise;"
-        " draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)"
-    )
 
 
 def mixing() -> HessdiagError:

@@ -24,7 +24,7 @@ from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, su
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import CoupledError, HessdiagError
-from hessdiag.loading.first_call import check_tensors, read_first, reader, state_of
+from hessdiag.loading.first_call import check_tensors, first_look, read_first, reader, state_of
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
 from hessdiag.network.blocks import Block
@@ -124,15 +124,17 @@ def diagnose(
     device, dtype = check_tensors(model, first)
     if distributed:
         group.check_alike({"weights": [*model.parameters()], "data": first.tensors})
-    state = preserve_state(model, seed=seed, call=lambda: first.narrow(0, 2).run(model), mode=mode)
+    look = first_look(model, first, settings.per)
+    state = preserve_state(model, seed=seed, call=look, mode=mode)
     with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
         try:
-            stream, problem, y = read_first(model, first, stream, loss, settings)
+            stream, problem, y = read_first(model, first, stream, loss, settings, look)
         except CoupledError:
             if not quick:
                 raise
             settings = replace(settings, per="batch")
-            stream, problem, y = read_first(model, Batch.concatenate([first, *stream]), iter(()), loss, settings)
+            whole = Batch.concatenate([first, *stream])
+            stream, problem, y = read_first(model, whole, iter(()), loss, settings, first_look(model, whole, "batch"))
         first, per = problem.batch, settings.per
         problem = problem if blocks is None else problem.only(blocks)
         settings = replace(settings, per="example") if first.as_one else settings
@@ -216,7 +218,7 @@ def _measure(
     alone = 2 if settings.quick or problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
-        problem, mixed = check_few(problem, few, settings)
+        problem, mixed = check_few(problem, few, settings, before=like)
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)
@@ -245,17 +247,18 @@ def _measure(
     return measured
 
 
-def check_few(problem: Problem, few: Batch, settings: Settings) -> tuple[Problem, set[str]]:
+def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:
     """Check the model on a few examples, on two at least where more do not fit into memory.
 
     Returns:
         The problem with its blocks as they can be read, and the layers whose rows are no examples.
     """
 
-    found = unless_out_of_memory(
-        lambda: checks.as_read(problem, few, settings.seed, nearby=not settings.quick), examples=max(1, few.size - 1)
-    )
-    return check_few(problem, few.narrow(0, max(2, few.size // 2)), settings) if found is None else found
+    def read() -> tuple[Problem, set[str]]:
+        return checks.as_read(problem, few, settings.seed, before=before, nearby=not settings.quick)
+
+    found = unless_out_of_memory(read, examples=max(1, few.size - 1))
+    return found or check_few(problem, few.narrow(0, max(2, few.size // 2)), settings, before=before)
 
 
 def _chunk(problem: Problem, memory: MemoryBudget) -> int:

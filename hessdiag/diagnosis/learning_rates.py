@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, cycle, islice
 from statistics import median
 from typing import Any
@@ -27,7 +26,17 @@ from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.backward import FunctionalModel, mean_gradient, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import TRIED, Road, check_tensors, read_loss, reader, road_of, state_of, try_model
+from hessdiag.loading.first_call import (
+    TRIED,
+    Road,
+    check_tensors,
+    first_look,
+    read_loss,
+    reader,
+    road_of,
+    state_of,
+    try_model,
+)  # fmt: skip
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing
@@ -104,10 +113,10 @@ def learning_rates(
     stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
+    look = first_look(model, batches[0], settings.per)
     # A loss of the user's may draw too.
-    call = None if callable(loss) else partial(batches[0].narrow(0, 2).run, model)
-    with preserve_state(model, seed=seed, mode=mode, call=call), state_of(loss, seed):
-        road = road_of(model, batches[0], loss, settings)
+    with preserve_state(model, seed=seed, mode=mode, call=None if callable(loss) else look), state_of(loss, seed):
+        road = road_of(model, batches[0], loss, settings, look)
         if road.loss == "random-quadratic" and loss is None:
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
         resolved, check = _resolve(model, batches, road, settings)

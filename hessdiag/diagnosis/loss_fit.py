@@ -353,29 +353,22 @@ def _pulled_to(own: Tensor, tokens: Tensor) -> int | None:
 def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | None:
     """Whether the outputs amid a sequence change with its tokens up to there, and with later ones."""
     few = part.narrow(0, 2)
-    length = few.leaves[number].shape[1]
-    place = length // 2
+    leaves = few.leaves
+    place = leaves[number].shape[1] // 2 + 1
+    one, other = leaves[number]
+    leaves[number] = torch.cat([other[:place], one[place:]]).expand(2, -1)  # later tokens are the first's, others not
 
-    def outputs(places: slice) -> Tensor:
-        numbers = iter(range(len(few.leaves)))
-
-        def changed(v: Tensor) -> Tensor:
-            if next(numbers) != number:
-                return v
-            v = v.clone()
-            v[:, places] = v[:, places].flip(0)  # the other example's
-            return v
-
-        y = few.map(changed).call(model)
-        return y[:, place] if y.shape[1] == length else y[:, :, place]
+    def outputs(batch: Batch) -> Tensor:
+        y = batch.call(model).detach()
+        return y[:, place - 1] if y.shape[1] == len(one) else y[:, :, place - 1]
 
     try:
         with fixed_statistics():
-            y, *others = (outputs(each).detach() for each in (slice(0), slice(place + 1), slice(place + 1, None)))
+            y, changed = outputs(few), outputs(few.with_leaves(leaves))
     except Exception:  # a model that takes no other tokens there
         return None
-    before, after = (bool((y - each).abs().max() > SEEN * y.abs().max()) for each in others)
-    return before, after
+    before, after = (y - changed).abs().flatten(1).amax(1) > SEEN * y.abs().max()
+    return bool(before), bool(after)
 
 
 SEEN = 1e-5  # of the largest output, beyond rounding

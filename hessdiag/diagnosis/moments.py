@@ -223,6 +223,7 @@ def _sums(
         dx, dout, of_own, at_signals = _split(found, len(starts), len(ends), len(parameters))
         if watched is not None:
             watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
+        del found, at_signals  # gradients of all parameters once more
     squares, sums = cache(sum_of_squares), {}  # of tensors that several ask for
     if part.within is None:
         curved = None if settings.quick else _curvature_cotangents(problem, part, y, seed)
@@ -233,8 +234,8 @@ def _sums(
             sums[f"gradient {block.name}"] = flat.double().cpu().numpy()
     if problem.coupled and part.within is None:  # gradients are those of examples within it
         return sums
-    if part.size > 1:
-        checks.halves_agree(model, part, y, halves)
+    for half in halves if part.size > (1 if part.offset else 2) else ():  # the first two were told apart
+        checks.agrees_alone(model, part, y, half)
     # Autograd's gradient of the loss, of all examples, tells most; a random one of one half what reaches the other.
     sent = checks.Sent(own.unsqueeze(0), dout, of_own)
     again: Sequence[Tensor | None] = [None] * len(ends)
@@ -244,8 +245,12 @@ def _sums(
         sent = checks.Sent(
             torch.cat([sent.cotangents, z]),
             [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)],
-            [None if one is None or other is None else one + other for one, other in zip(of_own, exact, strict=True)],
+            [
+                None if one is None or other is None else other.add_(one)
+                for one, other in zip(of_own, exact, strict=True)
+            ],
         )
+        del of_own, dout
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}

@@ -221,7 +221,7 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
             except HessdiagError as error:
                 found[block.name] = str(error).rpartition(":")[0]
                 continue
-            if _distance(_outputs(scaled, batch, seed), y) > MAX_CHANGE:
+            if float((_outputs(scaled, batch, seed) - y).norm()) > MAX_CHANGE * (float(y.norm()) or 1.0):
                 found[block.name] = "the model reads it outside of the layer that holds it"
             rescale_weight(scaled, block.name, 0.5)
     return found
@@ -229,10 +229,6 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
 
 def _spread(report: Report, names: Iterable[str]) -> dict[str, float]:
     return {key: spread([getattr(report[name], key) for name in names]) for key in SPREAD_KEYS}
-
-
-def _distance(y: Tensor, before: Tensor) -> float:
-    return float((y - before).norm()) / (float(before.norm()) or 1.0)
 
 
 def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:

@@ -22,7 +22,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import CurvatureOperator, Matrix
 from hessdiag.diagnosis.checks import FEW
 from hessdiag.diagnosis.diagnose import check_few, stream_of
-from hessdiag.loading.first_call import check_tensors, read_first, reader, state_of
+from hessdiag.loading.first_call import check_tensors, first_look, read_first, reader, state_of
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
@@ -139,13 +139,13 @@ def opened(
     given = batches_of(inputs, targets, read=reader(model, read["batch_dim"], read["examples"], loss))
     first: Batch = next(stream_of(given, settings, most=None))
     device, _ = check_tensors(model, first)
-    few = first.narrow(0, 2)
-    state = preserve_state(model, seed=settings.seed, call=lambda: few.run(model), mode=settings.mode)
+    look = first_look(model, first, settings.per)
+    state = preserve_state(model, seed=settings.seed, call=look, mode=settings.mode)
     with state, state_of(loss, settings.seed):
-        _, problem, y = read_first(model, first, iter(()), loss, settings, vectors=True)
+        _, problem, y = read_first(model, first, iter(()), loss, settings, look, vectors=True)
         problem = problem if blocks is None else problem.only(blocks)
         with fixed_statistics() if problem.coupled else nullcontext():
-            problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings)
+            problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings, before=y)
         problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, y))
         whole = problem.as_one_example() if problem.coupled or problem.loss.couples else problem
         yield whole, MemoryBudget.of(max_memory, device)

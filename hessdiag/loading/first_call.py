@@ -6,12 +6,13 @@ model that refuses its inputs says so in the words of the layer that noticed.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -35,15 +36,21 @@ BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images a
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
 TARGETS = ("labels", "label", "targets", "target", "y")
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
+Look: TypeAlias = "functools._lru_cache_wrapper[tuple[Batch, Any]]"
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
 
 
+def first_look(model: nn.Module, batch: Batch, per: str) -> Look:
+    """A function that calls the model with the first examples, once: these with what it draws, and what it returns."""
+    return functools.cache(lambda: batch.narrow(0, TRIED[per]).with_noise(model))
+
+
 def read_first(
-    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings, *,
-    vectors: bool = False,
+    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings,
+    look: Look, *, vectors: bool = False,
 ) -> tuple[Iterator[Batch], Problem, Tensor]:  # fmt: skip
     """All batches but the first as the model reads them, and what `first_call` shows of that one."""
-    road = road_of(model, first, loss, settings)
+    road = road_of(model, first, loss, settings, look)
     stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
     return stream, *first_call(model, next(stream), road.loss, settings, vectors=vectors)
 
@@ -62,11 +69,11 @@ def first_call(
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
-    with fixed_statistics() as taken:
+    fixed: AbstractContextManager[list[bool]] = nullcontext([]) if batch.as_one else fixed_statistics()
+    with fixed as taken:
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
     resolved = read_loss(model, batch, loss, settings, dry.outputs)
-    coupled = any(taken) and not batch.as_one
-    if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
+    if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
         raise HessdiagError(
             "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
             " (--per batch)"
@@ -149,7 +156,7 @@ class Road:
             yield self.whole(batch)
 
 
-def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:
+def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings, look: Look) -> Road:
     """How outputs and targets are found, as a call of a few examples shows it.
 
     A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
@@ -158,9 +165,10 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None)
     try:
-        some, returned = batch.narrow(0, TRIED[settings.per]).with_noise(model)
+        some, returned = look()
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
+    look.cache_clear()  # of the graph
     plain = replace(plain, draws=some.noise)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
