@@ -15,6 +15,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind4_healthy,
     blind5,
     blind5_healthy,
+    blind6,
+    blind6_healthy,
     convolutional,
     language,
     other,

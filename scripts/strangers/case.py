@@ -50,7 +50,7 @@ class Stranger:
     says: str
     task: Callable[[bool], Task]
     source: str = ""
-    blind: Literal["", "blind", "blind3", "blind4", "blind5"] = ""
+    blind: Literal["", "blind", "blind3", "blind4", "blind5", "blind6"] = ""
 
     @property
     def part(self) -> Part:
@@ -79,7 +79,7 @@ def report(
     fault: str = "",
     guilty: str = r"(?!)",
     says: str = r"(?!)",
-    blind: Literal["", "blind", "blind3", "blind4", "blind5"] = "",
+    blind: Literal["", "blind", "blind3", "blind4", "blind5", "blind6"] = "",
 ) -> Callable[[Callable[[bool], Task]], Callable[[bool], Task]]:
     """Enter a case out of a public report; without a fault, a healthy network that looks odd."""
 

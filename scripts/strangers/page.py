@@ -18,7 +18,7 @@ RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.
 RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
-BLIND = ("apart", "blind", "blind3", "blind4", "blind5")  # written without sight of the rules
+BLIND = ("apart", "blind", "blind3", "blind4", "blind5", "blind6")  # written without sight of the rules
 GRAVE = ("fault", "warning")
 NEAR = 4
 LOUD = 0.1

@@ -6,7 +6,8 @@ before.
 
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
 what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
-those of the second such set, which are called blind, of the third, blind3, the fourth, blind4, and the fifth, blind5.
+those of the second such set, which are called blind, of the third, blind3, the fourth, blind4, the fifth, blind5, and
+the sixth, blind6.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Part = Literal["writing", "held out", "apart", "blind", "blind3", "blind4", "blind5"]
+Part = Literal["writing", "held out", "apart", "blind", "blind3", "blind4", "blind5", "blind6"]
 
 SOURCES = {
     "MNIST example": "pytorch/examples", "VAE": "pytorch/examples", "Siamese network": "pytorch/examples",
