@@ -29,12 +29,14 @@ class Outputs:
     Attributes:
         y: (B, *out) floating-point numbers, with at least one output dimension.
         flat: whether the model returned (B · positions, ...), of which `y` is (B, positions, ...); or (B,).
+        at: where the examples stood in what the model returned.
         class_dim: dimension of the classes where the returned object says so by its kind, else None.
     """
 
     y: Tensor
     flat: bool = False
     class_dim: int | None = None
+    at: int = 0
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     if isinstance(which, Layout):
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
-    y = y.reshape(1, 1) if size is None and y.dim() == 0 else examples_first(y, size, dim)
+    y = y.reshape(1, 1) if size is None and y.dim() == 0 else y
+    first = examples_first(y, size, dim)
+    y, at = first, 0 if first is y else dim
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y = positions_apart(y, size or 1, dim)
     if size is not None and y.shape[:1] != (size,):
@@ -141,7 +145,7 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
             " (not an argmax, but what it is taken of)"
         )
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, flat or y.dim() == 1, -1 if last else None)
+    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, flat or y.dim() == 1, -1 if last else None, at)
 
 
 def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int = 0) -> Tensor:
@@ -169,6 +173,12 @@ def positions_apart(values: Tensor, size: int, dim: int) -> Tensor:
     if dim:
         return values.reshape(-1, size, *values.shape[1:]).movedim(1, 0)
     return values.reshape(size, -1, *values.shape[1:])
+
+
+def as_given(values: Tensor, *, flat: bool, at: int) -> Tensor:
+    """Outputs or targets (B, ...) in the form in which the user has them; see `Outputs`."""
+    moved = values.movedim(0, min(at, 1) if flat else at)
+    return moved.flatten(0, 1) if flat else moved
 
 
 def held_by(returned: Any) -> Mapping[Any, Any]:
@@ -248,7 +258,8 @@ class Batch:
         as_one: whether all examples together are the one example of this batch.
         dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
         structure: whether no dimension runs over examples, as in a graph.
-        flat: whether the targets, here (B, positions, ...), were given as (B · positions, ...).
+        flat, at: of the targets, as those of `Outputs`.
+        returned_at: where the examples stand in outputs, if not as in the first of the arguments.
         noise: what the model draws when it is called, one after the other.
     """
 
@@ -263,6 +274,8 @@ class Batch:
     dims: tuple[int, ...] = ()
     structure: bool = False
     flat: bool = False
+    at: int = 0
+    returned_at: int = 0
     noise: tuple[Any, ...] = ()
 
     @classmethod
@@ -290,7 +303,7 @@ class Batch:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
         size, targets = len(batch.leaves[0]) if batch.leaves[0].dim() else 0, batch.targets
         if targets is not None and shares_dimension(targets, size):
-            batch = replace(batch, targets=positions_apart(targets, size, batch.dim), flat=True)
+            batch = replace(batch, targets=positions_apart(targets, size, batch.dim), flat=True, at=batch.dim)
         return replace(batch, size=_common_size(batch.leaves))
 
     def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:
@@ -320,7 +333,8 @@ class Batch:
                 message = f"targets {tuple(targets.shape)} have {size} examples in dimension 0 or {kept[0]}: pass a"
                 raise HessdiagError(f"{message} batch of another size")
             targets = examples_first(targets, size, kept[0])
-        return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept)
+        at = 0 if targets is self.targets else kept[0]
+        return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept, at=at)
 
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""
@@ -351,8 +365,8 @@ class Batch:
 
     @property
     def dim(self) -> int:
-        """Where the examples stand in the first of the arguments."""
-        return self.dims[0] if self.dims else 0
+        """Where the examples stand in outputs and targets: as in the first of the arguments."""
+        return self.returned_at or (self.dims[0] if self.dims else 0)
 
     @property
     def apart(self) -> bool:

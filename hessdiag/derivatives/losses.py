@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, one_line
-from hessdiag.data.batch import Layout
+from hessdiag.data.batch import Layout, as_given
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
@@ -322,7 +322,7 @@ class Reading:
     Attributes:
         class_dim: dimension of the classes that was asked for.
         usual: dimension of the classes by the convention of the model, for where two are possible.
-        flat: outputs and targets have the first two dimensions as one in the model and the data, see `Outputs`.
+        flat, at: the form of outputs and targets in the model and the data, see `Outputs`.
         per: `"example"` or `"batch"`: whose loss it is.
         layout: of the returned object, where the loss is of that.
         together: whether a function is only ever called with all of a batch.
@@ -333,6 +333,7 @@ class Reading:
     class_dim: int | None = None
     usual: int | None = None
     flat: tuple[bool, bool] = (False, False)
+    at: tuple[int, int] = (0, 0)
     per: str = "example"
     layout: Layout | None = None
     together: bool = False
@@ -367,10 +368,10 @@ class CallableLoss(Loss):
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it; it may write to what it is given."""
         y, targets = y.clone(), None if targets is None else targets.clone()
-        layout, (flat, flat_targets) = self.reading.layout, self.reading.flat
-        theirs = targets.flatten(0, 1) if flat_targets and targets is not None else targets
+        layout, (flat, flat_targets), (at, targets_at) = self.reading.layout, self.reading.flat, self.reading.at
+        theirs = None if targets is None else as_given(targets, flat=flat_targets, at=targets_at)
         with user_code():
-            return self.function(layout.split(y) if layout else y.flatten(0, 1) if flat else y, theirs)
+            return self.function(layout.split(y) if layout else as_given(y, flat=flat, at=at), theirs)
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
@@ -461,7 +462,7 @@ class CallableLoss(Loss):
 
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
         """What the loss was called with, and what it made of it."""
-        shape = tuple(y[:1].flatten(0, 1).shape if self.reading.flat[0] else y[:1].shape)
+        shape = tuple(as_given(y[:1], flat=self.reading.flat[0], at=self.reading.at[0]).shape)
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         how = "write a function of these two that returns a scalar; of a model's output object pick the tensor with"

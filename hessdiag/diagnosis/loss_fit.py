@@ -245,6 +245,8 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
         found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
         if targets is None or bool((targets == targets[:1]).all()):
             return found
+        one = targets[:1].expand_as(targets).contiguous()
+        found["targets_count"] = any(float(of(z, targets)) != float(of(z, one)) for z in (y, best, noise))
         if within or bool((y < 0).any()):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
         asks = float(of(best, targets)) != float(of(best, targets.roll(1, 0)))

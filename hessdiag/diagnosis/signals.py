@@ -34,6 +34,7 @@ TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
 OPENED = 1e-4  # of the usual size of a gradient: less is rounding
+COMPARED = 16  # examples: in a comparison with a parameter few of them change sides
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
@@ -409,7 +410,7 @@ def _opened(
 
 def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
     """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
-    few, found = batch.narrow(0, 2), set()
+    few, found = batch.narrow(0, COMPARED), set()
     parameters = dict(model.named_parameters())
     groups: dict[str, list[str]] = defaultdict(list)
     for name in (name for name, g in gradients.items() if g is None):

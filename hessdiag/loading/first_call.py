@@ -131,6 +131,7 @@ class Road:
         together: whether the model returns a number of all examples of a call, such as its loss: an example is called
             alone then, and the batch is one.
         draws: whether the model draws random numbers.
+        sequences: whether outputs are (T, B, ...), though inputs are (B, ...).
     """
 
     loss: str | LossFunction
@@ -139,11 +140,12 @@ class Road:
     shifted: bool = False
     together: bool = False
     draws: tuple[Any, ...] = ()
+    sequences: bool = False
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
         targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
-        batch = replace(batch, output=self.output, targets=targets)
+        batch = replace(batch, output=self.output, targets=targets, returned_at=int(self.sequences))
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
@@ -169,7 +171,9 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
     look.cache_clear()  # of the graph
-    plain = replace(plain, draws=some.noise)
+    sequences = isinstance(returned, Tensor) and returned.dim() > 2 and returned.shape[1] == some.rows
+    sequences = sequences and not some.dims and returned.shape[0] != some.rows
+    plain = replace(plain, draws=some.noise, sequences=sequences)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
@@ -253,7 +257,7 @@ def _is_that(
 ) -> bool:
     """Whether a known loss has this value and this gradient in the outputs."""
     try:
-        reading = Reading(settings.class_dim, found.class_dim, (found.flat, False), "batch")
+        reading = Reading(settings.class_dim, found.class_dim, (found.flat, False), per="batch")
         known = resolve_loss(loss, y=found.y, targets=labels, seed=settings.seed, reading=reading)
     except HessdiagError:
         return False
@@ -290,7 +294,8 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     layout = batch.output if isinstance(batch.output, Layout) else None
     how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix,
                            "linear": settings.quick}  # fmt: skip
-    reading = Reading(settings.class_dim, outputs.class_dim, (outputs.flat, batch.flat), per, **how)
+    flat = outputs.flat, batch.flat
+    reading = Reading(settings.class_dim, outputs.class_dim, flat, (outputs.at, batch.at), per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
     theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
     value = resolved.of_all(y, theirs)

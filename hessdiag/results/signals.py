@@ -149,6 +149,7 @@ class Signals(Record):
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
         swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
+        targets_count: whether another loss is another one where all examples have the targets of the first.
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
@@ -190,6 +191,7 @@ class Signals(Record):
     fitted_loss: float = math.nan
     stuck: bool = False
     swing: float = math.nan
+    targets_count: bool = True
     learnable: float = math.nan
     agrees: float = math.nan
     chance_sq: float = math.nan

@@ -267,6 +267,32 @@ def hidden_states() -> dict[str, Any]:
 
 
 @case
+def a_function_of_the_last_step() -> dict[str, Any]:
+    """Of outputs and targets as the author has them: positions first."""
+    x, t = randn(4, B, 2), torch.randint(2, (4, B))
+    model = network(lambda m, x: m.b(m.a(x).cumsum(0).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 2))
+
+    def last(z: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(z[-1], t[-1])
+
+    of = units(lambda m, part: m(x[:, part]), lambda z, part: last(z, t[:, part]))
+    return {"model": model, "inputs": x, "targets": t, "options": {"batch_dim": 1, "loss": last}, "units": of}
+
+
+@case
+def positions_first_in_outputs_alone() -> dict[str, Any]:
+    """As `nn.CTCLoss` asks for them."""
+    x, t = randn(B, 2, 5), torch.randint(3, (B,))
+    model = network(lambda m, x: m.b(m.a(x.permute(2, 0, 1)).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 3))
+
+    def last(z: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(z[-1], t)
+
+    of = units(lambda m, part: m(x[part]), lambda z, part: last(z, t[part]))
+    return {"model": model, "inputs": x, "targets": t, "options": {"loss": last}, "units": of}
+
+
+@case
 def a_graph() -> dict[str, Any]:
     """One example of seven nodes, four of which are labelled, with a normalisation over the nodes."""
     x, t = randn(7, 3), torch.tensor([0, 1, 1, 0, -100, -100, -100])
