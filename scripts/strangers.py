@@ -136,7 +136,10 @@ def repair(stranger: Stranger) -> dict[str, Any]:
     """The loss at the end where the first advice is followed, if it is a line of code that changes weights."""
     torch.manual_seed(0)
     task = stranger.task(True)
-    report = hessdiag.diagnose(task.model, *task.arguments, **task.options, progress=False, quick=True)
+    try:
+        report = hessdiag.diagnose(task.model, *task.arguments, **task.options, progress=False, quick=True)
+    except hessdiag.HessdiagError as error:
+        return {"rule": "refused", "advice": str(error)}
     first = next((each for each in report.findings if each.severity != "note"), None)
     if first is None:
         return {"rule": "none", "advice": "none"}

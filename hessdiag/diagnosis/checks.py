@@ -43,6 +43,7 @@ from hessdiag.network.trace import (
     BackwardError,
     LayerCall,
     Trace,
+    added,
     backpropagate,
     looked_up_in_common,
     measured_layers,
@@ -177,10 +178,10 @@ def examples_apart(
     # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
     exact = not several or len(inputs) == len(few.tensors)
     arrivals = [] if exact else [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    own: Sequence[Tensor | None] = [None] * len(arrivals)
+    own: list[Tensor | None] = [None] * len(arrivals)
     for number, side in enumerate(sides if several else ()):
         alone = agrees_alone(model, few, y, side)
-        own = [*map(_sum, own, backpropagate(alone, arrivals, z[number : number + 1].unsqueeze(0)))]
+        own = added(own, backpropagate(alone, arrivals, z[number : number + 1].unsqueeze(0)))
     edges = [*inputs, *(call.output_edge for call in seen.calls)] if several else []
     try:
         together = backpropagate(seen.y, arrivals, z.unsqueeze(0))
@@ -205,10 +206,6 @@ def examples_apart(
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
     told = (_unreached(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False) if name)
     return mixed, next(filter(None, told), ()), reached
-
-
-def _sum(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    return one if other is None else other if one is None else one.add_(other)
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -142,10 +143,8 @@ def diagnose(
         memory = memory if max_memory is None else _bounded(memory, problem)
         shared = per == "example" and not problem.coupled
         mine = _shares(chain([first], stream), group if shared else ALONE)
-        gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals))
+        gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals, fit=fit))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
-        if fit and (found := measured[0].signals) is not None:
-            measured[0] = replace(measured[0], signals=with_fit(problem, found, seed))
         where = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
         return replace(_report(settings, problem, measured, tally, **where), per=per)
 
@@ -201,8 +200,9 @@ class Measured:
 
 
 def _measure(
-    problem: Problem, batches: Iterable[Batch], settings: Settings, memory: MemoryBudget, *, like: Tensor, signals: bool
-) -> list[Measured]:
+    problem: Problem, batches: Iterable[Batch], settings: Settings, memory: MemoryBudget, *, like: Tensor,
+    signals: bool, fit: bool,
+) -> list[Measured]:  # fmt: skip
     """Measure one batch after the other; how the blocks are read is settled on the first.
 
     Args:
@@ -210,7 +210,7 @@ def _measure(
         batches: those to measure.
         settings, memory: of the measurement.
         like: outputs of a few examples.
-        signals: whether to measure them on the first batch.
+        signals, fit: whether to measure them on the first batch, and to train on it.
 
     Raises:
         HessdiagError: the model cannot be measured right, or a batch is unlike the first.
@@ -241,6 +241,8 @@ def _measure(
             problem = problem.read_as(plain)
             sums, _ = moments(problem, 0)
             problem = problem.without(misread_in(problem, sums))
+        if fit and (seen := found[0]) is not None:
+            found = with_fit(problem, seen, settings.seed, again=partial(moments, problem, seen.examples)), ""
         curvature = measure_curvature(problem, settings, memory)
         kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
         measured.append(Measured(*kept, sums, curvature, *found))

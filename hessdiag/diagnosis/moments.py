@@ -38,6 +38,7 @@ from hessdiag.network.trace import (
     LayerShape,
     NetworkShape,
     Trace,
+    added,
     backpropagate,
     looked_up_in_common,
     measured_layers,
@@ -237,21 +238,15 @@ def _sums(
     for half in halves if part.size > (1 if part.offset else 2) else ():  # the first two were told apart
         checks.agrees_alone(model, part, y, half)
     # Autograd's gradient of the loss, of all examples, tells most; a random one of one half what reaches the other.
-    sent = checks.Sent(own.unsqueeze(0), dout, of_own)
-    again: Sequence[Tensor | None] = [None] * len(ends)
+    cotangents, phis, exact = own.unsqueeze(0), dout, of_own
+    again: list[Tensor | None] = [None] * len(ends)
     if checked:
         z = checks.only(_check_cotangent(own, part, seed), halves[:1])  # (1, B, *out)
-        again, exact = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
-        sent = checks.Sent(
-            torch.cat([sent.cotangents, z]),
-            [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)],
-            [
-                None if one is None or other is None else other.add_(one)
-                for one, other in zip(of_own, exact, strict=True)
-            ],
-        )
-        del of_own, dout
+        again, other = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
+        phis = [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)]
+        cotangents, exact = torch.cat([cotangents, z]), added(of_own, other)
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
+    sent = checks.Sent(cotangents, phis, exact)
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}
     return sums | {"measured": np.array(part.size)}
@@ -278,7 +273,7 @@ def _layer_sums(
     return sums
 
 
-def _split(values: Sequence[Tensor | None], *sizes: int) -> list[Sequence[Tensor | None]]:
+def _split(values: list[Tensor | None], *sizes: int) -> list[list[Tensor | None]]:
     """Runs of the given lengths, and what is left."""
     bounds = [0, *np.cumsum(sizes).tolist(), len(values)]
     return [values[start:stop] for start, stop in pairwise(bounds)]

@@ -9,7 +9,7 @@ from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, 
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
-CLASSES, NUMBERS = (2.0, 2.5, 10.0), (3.0, 5.0, 10.0)  # note, warning, fault of a cross-entropy, and of other losses
+CLASSES, NUMBERS = (2.0, 2.5, 5.0), (3.0, 5.0, 10.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
@@ -351,8 +351,7 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a wrong dimension in the loss."
         return severity, (), what, advice, signals.swing, SWING
     if not signals.targets_count:
-        what = "The loss is the same whatever the targets are: it does not use them."
-        return "warning", (), what, "Look for a term that is left out, has weight 0, or is of something else.", 0.0, 0.0
+        return "note", (), "The loss is the same whatever the targets are: it does not use them.", "", 0.0, 0.0
     if signals.agrees < AGAINST:
         what = "The loss falls as the outputs move away from the targets: its sign is the opposite one."
         return "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST
@@ -564,7 +563,10 @@ def stays(net: Net) -> Finding | None:
         "Look for what keeps outputs from their targets: a wrong axis or shape, inputs that do not arrive, a loss of"
     )
     advice += " another sign or scale, weights that are not trained."
-    return Finding("HD121", "fault", (), message, advice, last / first, STAYS)
+    if after := net.signals.fitted:
+        message += f" After that: {after.message}"
+        advice = f"Look for what in the loss drives {listed(after.blocks)} there: its sign, its scale or an axis."
+    return Finding("HD121", "fault", after.blocks if after else (), message, advice, last / first, STAYS)
 
 
 RULES = (

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from hessdiag.results.findings import Finding
 from hessdiag.results.records import Record
 
 Gradient = Literal["some", "later", "zero", "cut", "unread", "none"]
@@ -147,6 +148,7 @@ class Signals(Record):
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         dropped: name of a dropout of everything.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
+        fitted: the gravest finding about the network after those steps, if that loss is about the first one.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
         swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
         targets_count: whether another loss is another one where all examples have the targets of the first.
@@ -189,6 +191,7 @@ class Signals(Record):
     would_broadcast: str = ""
     dropped: str = ""
     fitted_loss: float = math.nan
+    fitted: Finding | None = None
     stuck: bool = False
     swing: float = math.nan
     targets_count: bool = True

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -485,7 +486,7 @@ def test_a_failure_is_said_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) ->
     assert report.verdict.level == "undecided"
     assert "do not watch me" in report.verdict.sentence
     assert report["weight"].avg_sq_singular_value > 0
-    assert hessdiag.Report.from_json(report.to_json()) == report
+    assert hessdiag.hessdiag.Report.from_json(report.to_json()) == report
 
 
 class NormalisedTable(nn.Embedding):
@@ -533,3 +534,38 @@ def test_what_does_not_fit_its_batch_is_a_fault_where_that_is_tried() -> None:
             found = [f.severity for f in report.findings if f.rule == "HD121"]
             assert found == (["fault"] if said[-1] > 0.8 else [])
     assert said[0] < 0.3 < 0.8 < said[1]
+
+
+def test_what_training_on_the_batch_makes_of_a_layer_is_named() -> None:
+    """Targets of a thousand drive a tanh out of range, and the loss stays."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
+    x, t = torch.randn(64, 8), 1000 * torch.randn(64, 1)
+    with unchanged(model):
+        report = hessdiag.diagnose(model, x, t, loss=lambda y, t: F.mse_loss(y, t), fit=True, quick=True)
+    (found,) = report.findings
+    assert (found.rule, found.severity, found.blocks) == ("HD121", "fault", ("2.weight",))
+    assert re.search(r"leaves 98 % of its loss .* After that: 69 % of the units after 2 are flat", found.message)
+    assert hessdiag.Report.from_json(report.to_json()).findings == report.findings
+
+
+def test_targets_that_a_loss_does_not_use_are_told() -> None:
+    model, x, t = nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2)
+    assert signals_of(model, x, t, loss=lambda y, t: (y - t).abs().mean()).targets_count
+    smooth = signals_of(model, x, t, loss=lambda y, t: (y - 1).square().mean())
+    assert not smooth.targets_count
+    assert [(f.rule, f.severity) for f in find(smooth) if f.rule == "HD113"] == [("HD113", "note")]
+
+
+def test_a_parameter_that_is_compared_with_is_cut() -> None:
+    class Over(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.threshold, self.out = nn.Parameter(torch.zeros(4)), nn.Linear(4, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.out((x > self.threshold).float())
+
+    torch.manual_seed(1)
+    (found,) = [f for f in find(signals_of(Over(), torch.randn(32, 4))) if f.rule == "HD403"]
+    assert (found.severity, found.blocks) == ("warning", ("threshold",))
