@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -36,6 +37,8 @@ def _explain(error: Exception) -> str:
     if hasattr(error, "format_message"):  # of the command-line library
         context = getattr(error, "ctx", None)
         return f"{error.format_message()} (try: {context.command_path if context is not None else 'hessdiag'} -h)"
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return f"the output cannot be written: {error.strerror}"
     if isinstance(error, (RuntimeError, MemoryError)):
         from hessdiag.data.memory import is_out_of_memory  # with torch, which --help does without
 

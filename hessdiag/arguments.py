@@ -130,8 +130,11 @@ def matching(patterns: str | Sequence[str] | None, names: Sequence[str]) -> set[
     Raises:
         HessdiagError: a pattern matches none.
     """
-    kept = set(names) if patterns is None else set()
-    for pattern in [patterns] if isinstance(patterns, str) else patterns or []:
+    if patterns is None:
+        return set(names)
+    check_kind("blocks", patterns, (str, list, tuple), "pass a pattern such as 'layers.0.*', or a list of some")
+    kept: set[str] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
         found = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
         if not found:
             hint = did_you_mean(pattern, names, otherwise=f"there are {few(names, 8)}")

@@ -22,7 +22,7 @@ from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.signals import Signals
 
 STEPS = 40
-RATES = (1e-3, 1e-2)  # at the better of which all but two of 444 healthy networks get below 80 % of their loss
+RATES = (1e-3, 1e-2)  # at the better of which all but two of 497 healthy networks get below 80 % of their loss
 
 
 def with_fit(

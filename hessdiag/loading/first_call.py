@@ -325,12 +325,23 @@ def try_model(
             raise
         if not (name or isinstance(error, REFUSALS)):
             raise
+        if tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors) and _runs(model, batch):
+            what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(error)})"
+            raise HessdiagError(f"{what}: keep examples apart, or pass examples='one'") from error
         shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
         ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
         largest = f", indices up to {max(ids)}" if ids else ""
         read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(error)})"
         raise HessdiagError(f"{read}{_advice(model, batch)}") from error
     raise own
+
+
+def _runs(model: nn.Module, batch: Batch) -> bool:
+    try:
+        batch.run(model)
+    except Exception:  # of the user's
+        return False
+    return True
 
 
 def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:

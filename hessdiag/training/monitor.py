@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hessdiag.arguments import check_loss, check_model, check_number, check_whole, kind_of
+from hessdiag.arguments import check_kind, check_loss, check_model, check_number, check_whole, kind_of
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
@@ -150,6 +150,7 @@ class Monitor:
         check_number("overhead", overhead, "pass a share of the training time above 0, such as 0.05", above=0)
         check_whole("examples", examples, least=1)
         check_whole("seed", seed)
+        check_kind("optimizer", optimizer, (torch.optim.Optimizer, type(None)), "pass the one that steps the model")
         self.model = unwrapped(model)
         self.history: list[Record] = []
         self.report: Report | None = None

@@ -1,5 +1,6 @@
 """Whatever is wrong with the input: exit status 2, one line on stderr, nothing on stdout, nothing half-written."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -127,3 +128,12 @@ def test_a_folder_that_may_not_be_written_is_refused_before_measuring(
     monkeypatch.setattr("hessdiag.cli.options.Subject.prepare", lambda *_, **__: pytest.fail("prepared all the same"))
     line = ("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json")
     check_refusal(line, "in a writable folder", capsys)
+
+
+def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("hessdiag.diagnosis.rules.overview", full)
+    assert main(["explain"]) == 2
+    assert capsys.readouterr().err == "hessdiag: the output cannot be written: No space left on device\n"

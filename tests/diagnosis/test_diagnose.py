@@ -420,6 +420,8 @@ def test_some_blocks_are_measured_as_among_all() -> None:
     for block in some:
         assert block.avg_sq_singular_value == pytest.approx(whole[block.name].avg_sq_singular_value, rel=1e-12)
     assert ("2.weight", "not asked for") in some.skipped
+    with pytest.raises(hessdiag.HessdiagError, match="blocks is an int: pass a pattern"):
+        hessdiag.diagnose(nn.Linear(3, 2), torch.randn(2, 3), blocks=3)  # type: ignore[arg-type]
     with pytest.raises(hessdiag.HessdiagError, match="matches no block: did you mean"):
         hessdiag.diagnose(model, x, blocks="4.wieght")
 

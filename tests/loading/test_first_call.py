@@ -59,3 +59,10 @@ def test_errors_are_put_down_to_the_inputs_only_where_these_are_at_fault(monkeyp
     monkeypatch.setattr(first_call, "run_dry", broken)
     with pytest.raises(RuntimeError, match=r"^a hook$"):
         try_model(nn.Linear(4, 2), Batch.of(X, None))
+
+
+def test_a_model_that_runs_with_the_whole_batch_alone_is_told() -> None:
+    """As an ensemble whose members share out the examples."""
+    model = nn.Sequential(nn.Unflatten(0, (4, -1)), nn.Linear(3, 2), nn.Flatten(0, 1))
+    with pytest.raises(HessdiagError, match=r"runs with 8 examples and not with 2 of them \(.*examples='one'"):
+        try_model(model, Batch.of(torch.randn(8, 3), None))

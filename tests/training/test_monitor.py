@@ -110,6 +110,7 @@ def test_wrong_arguments_and_batches_are_refused() -> None:
         ({"overhead": "5%"}, "overhead '5%': pass a share"),
         ({"examples": 0}, "examples 0: pass at least 1"),
         ({"seed": "a"}, "seed 'a': pass a whole number"),
+        ({"optimizer": 3}, "optimizer is an int: pass the one that steps the model"),
         ({"log": 3}, "log is an int: pass the path of a .csv file"),
         ({"log": "runs"}, "name a file that ends with .csv"),
         ({"log": "nowhere/log.csv"}, "the folder 'nowhere' does not exist"),
