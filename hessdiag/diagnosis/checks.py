@@ -91,7 +91,8 @@ def as_read(
         problem, before = problem.read_as(blocks), call_alone(model, few).detach()
         mixed, unseen, _ = examples_apart(model, few, blocks, _watch_again(model, few, blocks, before), seed=seed)
     problem = replace(problem, unseen=unseen)
-    elsewhere = apart_nearby(model, few.narrow(0, 2), seed=seed) if nearby else set()
+    tables = [block for block in problem.blocks if block.looked_up and block.structured]
+    elsewhere = apart_nearby(model, few.narrow(0, 2), tables, seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
     return problem.without(left), mixed
 
@@ -175,19 +176,10 @@ def examples_apart(
     (seen, inputs), several = watched, few.size > 1
     y, sides = seen.y.detach(), torch.eye(few.size, dtype=torch.bool)
     z = torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y)
-    # No gradient flows to tokens: it is compared with the example's own where it arrives, in the parameters.
-    exact = not several or len(inputs) == len(few.tensors)
-    arrivals = [] if exact else [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    own: list[Tensor | None] = [None] * len(arrivals)
-    for number, side in enumerate(sides if several else ()):
-        alone = agrees_alone(model, few, y, side)
-        own = added(own, backpropagate(alone, arrivals, z[number : number + 1].unsqueeze(0)))
+    for side in sides if several else ():
+        agrees_alone(model, few, y, side)
     edges = [*inputs, *(call.output_edge for call in seen.calls)] if several else []
     try:
-        together = backpropagate(seen.y, arrivals, z.unsqueeze(0))
-        if not _alike(own, together, y.dtype):
-            raise mixing() if _moved_by_rounding(model, few, y) < CHAOS * _largest(y) else HessdiagError(CHAOTIC_MODEL)
-        del own, together
         rows = iter(backpropagate(seen.y, [*map(get_gradient_edge, elsewhere), *edges], only(z, sides)))
     except BackwardError:
         if not inputs:  # the model may write to what their gradients need
@@ -200,12 +192,27 @@ def examples_apart(
         raise mixing()
     calls = seen.calls if several else ()
     mixed = {c.owner for c, g in zip(calls, found[len(inputs) :], strict=True) if mixes_rows(c, g, sides)}
+    # No gradient flows to tokens: it is seen at what is looked up for them, or else in the parameters.
+    looked_up = {call.owner for call in calls if call.input_edge is None}
+    if several and len(inputs) < len(few.tensors) and (not looked_up or looked_up & mixed):
+        _arrive_alike(model, few, seen.y, z)
     floats = [value for value in replace(few, targets=None).leaves if value.is_floating_point()] if inputs else []
     hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
     read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats]
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
     told = (_unreached(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False) if name)
     return mixed, next(filter(None, told), ()), reached
+
+
+def _arrive_alike(model: nn.Module, few: Batch, y: Tensor, z: Tensor) -> None:
+    """Check that cotangents z of outputs y arrive in the parameters as the sum of what each example alone sends."""
+    arrivals = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
+    own: list[Tensor | None] = [None] * len(arrivals)
+    for number, one in enumerate(few.chunks(1)):
+        own = added(own, backpropagate(call_alone(model, one), arrivals, z[number : number + 1].unsqueeze(0)))
+    if not _alike(own, backpropagate(y, arrivals, z.unsqueeze(0)), z.dtype):
+        chaotic = _moved_by_rounding(model, few, y.detach()) >= CHAOS * _largest(y.detach())
+        raise HessdiagError(CHAOTIC_MODEL) if chaotic else mixing()
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
@@ -243,8 +250,10 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> Tens
     if alone.shape != y[chosen].shape:
         raise mixing()
     off = _largest(alone.detach() - y[chosen])
-    if not off <= SAME[y.dtype] * _largest(y) and not off <= CHAOTIC * _moved_by_rounding(model, part, y):
-        raise mixing()
+    if not off <= SAME[y.dtype] * _largest(y):
+        moved_by = _moved_by_rounding(model, part, y)
+        if moved_by >= CHAOS * _largest(y) or not off <= CHAOTIC * moved_by:
+            raise HessdiagError(CHAOTIC_MODEL) if moved_by >= CHAOS * _largest(y) else mixing()
     return alone
 
 
@@ -349,7 +358,7 @@ def mixing() -> HessdiagError:
 # The same at weights close by.
 
 
-def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
+def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed: int) -> set[str]:
     """Check that examples are kept apart at weights close by, and return names of parameters that are read elsewhere.
 
     The modules hold other tensors in the parameters' places; a gradient that reaches the parameter itself took another
@@ -361,13 +370,13 @@ def apart_nearby(model: nn.Module, few: Batch, *, seed: int) -> set[str]:
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
     with moved(model, seed):
         try:
-            watched = watch(model, few, ())
+            watched = watch(model, few, tables)
         except REFUSALS:
             return set()
         y = watched[0].y
         if not y.requires_grad or not bool(y.isfinite().all()):  # some models do not run at all weights
             return set()
-        *_, reached = examples_apart(model, few, (), watched, seed=seed, elsewhere=[*named.values()])
+        *_, reached = examples_apart(model, few, tables, watched, seed=seed, elsewhere=[*named.values()])
     return set(compress(named, reached))
 
 
