@@ -211,8 +211,7 @@ def _arrive_alike(model: nn.Module, few: Batch, y: Tensor, z: Tensor) -> None:
     for number, one in enumerate(few.chunks(1)):
         own = added(own, backpropagate(call_alone(model, one), arrivals, z[number : number + 1].unsqueeze(0)))
     if not _alike(own, backpropagate(y, arrivals, z.unsqueeze(0)), z.dtype):
-        chaotic = _moved_by_rounding(model, few, y.detach()) >= CHAOS * _largest(y.detach())
-        raise HessdiagError(CHAOTIC_MODEL) if chaotic else mixing()
+        raise HessdiagError(CHAOTIC_MODEL) if _explodes(model, few) else mixing()
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
@@ -251,9 +250,10 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> Tens
         raise mixing()
     off = _largest(alone.detach() - y[chosen])
     if not off <= SAME[y.dtype] * _largest(y):
-        moved_by = _moved_by_rounding(model, part, y)
-        if moved_by >= CHAOS * _largest(y) or not off <= CHAOTIC * moved_by:
-            raise HessdiagError(CHAOTIC_MODEL) if moved_by >= CHAOS * _largest(y) else mixing()
+        if _explodes(model, part):
+            raise HessdiagError(CHAOTIC_MODEL)
+        if not off <= CHAOTIC * _moved_by_rounding(model, part, y):
+            raise mixing()
     return alone
 
 
@@ -267,6 +267,15 @@ def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
             return _largest(part.call(model) - y)
     except REFUSALS:
         return 0.0
+
+
+def _explodes(model: nn.Module, part: Batch) -> bool:
+    """Whether gradients are so large that they take one rounding of the weights to another output."""
+    y = part.call(model)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    found = backpropagate(y, [*map(get_gradient_edge, weights)], y.detach().unsqueeze(0))
+    pull = sum(float(g.norm() * p.detach().norm()) for g, p in zip(found, weights, strict=True) if g is not None)
+    return not pull * torch.finfo(y.dtype).eps < CHAOS * float(y.detach().square().sum())
 
 
 def halves_of(part: Batch, seed: int) -> Tensor:
