@@ -329,11 +329,14 @@ def _is_astray(weights: Tensor | None) -> bool:
     return kept and not summed
 
 
-def mixes_axes(view: Node, examples: int) -> bool:
+def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     """Whether a view does what looks like a transposition, and is none: two axes change places, or one passes a factor
-    of the last, as heads do that are split off.
+    of the last, as heads do that are split off. One that skews has a padding before it, or a slice after it.
     """
     if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
+        return False
+    around = [*parents_of(view), *(node for node, _ in graph.consumers[view])]
+    if any(re.match(r"(Slice|ConstantPadNd|Cat|AsStrided)Backward", node.name()) for node in around):
         return False
     both = (view._saved_self_sym_sizes, view._input_metadata[0].shape)
     before, after = ([n for n in sizes if n > 1] for sizes in both)

@@ -214,7 +214,7 @@ class SignalPass:
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] = (*numbers.get("labels", ()), "attention", *labels)
         for node in (graph.root, *graph.consumers):
-            for path in written_by(node, written, held) if mixes_axes(node, self.part.size) else ():
+            for path in written_by(node, written, held) if mixes_axes(graph, node, self.part.size) else ():
                 self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "mixed")
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}

@@ -377,7 +377,8 @@ def unused(net: Net) -> Finding | None:
         message = f"The outputs of {listed(matrices)} are not read."
         advice = "Pass on what the layer returns, or leave it out."
         unread = list(dict.fromkeys((*matrices, *unread)))
-        return Finding("HD403", "warning", tuple(unread), message, advice, float(len(unread)), 0.0)
+        severity: Severity = "note" if _ends(net, matrices) else "warning"
+        return Finding("HD403", severity, tuple(unread), message, advice, float(len(unread)), 0.0)
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
@@ -385,6 +386,14 @@ def unused(net: Net) -> Finding | None:
     message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
+
+
+def _ends(net: Net, unread: list[str]) -> bool:
+    """Whether layers are called after all in their part of the model that are read, as a pooler that is passed by."""
+    own, around = [net.order.get(net.named[name].owners[0], -1) for name in unread], unread[0].split(".")[0] + "."
+    read = {p.name: net.order.get(p.owners[0], -1) for p in net.weights if p.name not in unread}
+    beside = [place for name, place in read.items() if name.startswith(around)]
+    return bool(beside) and min(own) > max(beside)
 
 
 def _is_last(net: Net, name: str) -> bool:
