@@ -95,6 +95,10 @@ class Graph:
                     ready.append(after)
         return found
 
+    def counting(self) -> set[Node]:
+        """Nodes that reach the outputs elsewhere than through a softmax of one number, which is 1 whatever that is."""
+        return {*walk(self.root, lambda node: [] if _is_of_one(node) else parents_of(node))}
+
     def uses_of(self, leaf: Node) -> set[str]:
         """What the network does with a parameter: see `hessdiag.results.signals.ParameterSignals`.
 
@@ -302,11 +306,17 @@ def _is_drowned(softmax: Node) -> bool:
     return queries is not None and keys is not None and float((queries[:1] @ keys[:1]).std()) > VARY
 
 
+def _is_of_one(node: Node) -> bool:
+    if not _SOFTMAX.fullmatch(node.name()):
+        return False
+    dim = (node._saved_dim + 2**63) % 2**64 - 2**63  # torch shows negative ones as unsigned
+    return bool(node._saved_result.dim() and node._saved_result.shape[dim] == 1)
+
+
 def _is_alone(softmax: Node) -> bool:
     """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop."""
     result = softmax._saved_result
-    dim = (softmax._saved_dim + 2**63) % 2**64 - 2**63  # torch shows negative ones as unsigned
-    return bool(result.dim() > 2 and result.shape[dim] == 1 < max(result.shape[-2:]))
+    return bool(_is_of_one(softmax) and result.dim() > 2 and max(result.shape[-2:]) > 1)
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:

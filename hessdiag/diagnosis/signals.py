@@ -218,6 +218,8 @@ class SignalPass:
                 self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "mixed")
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
+        idle = graph.consumers.keys() - graph.counting()
+        uses = {name: each | {"one key"} if leaves[name] in idle else each for name, each in uses.items()}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
         last, reach = last_operation(y.grad_fn)

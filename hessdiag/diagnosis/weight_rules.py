@@ -222,7 +222,7 @@ ALIVE, ALIVE_FAULT = 0.1, 0.025  # share of the values behind a ReLU that are ab
 def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
     waiting = [p for p in net.parameters if p.trainable and p.gradient in ("zero", "later") and not _is_idle(net, p)]
-    stuck = [p for p in waiting if p.gradient == "zero" and not _is_sent(net, p)]
+    stuck = [p for p in waiting if p.gradient == "zero" and not _is_sent(net, p) and "one key" not in p.uses]
     stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
     telling = sorted((p for p in stuck if len(p.shape) > 1), key=lambda p: p.weight_sq > 0)  # zeros first
     if starved := _starved(net, waiting):

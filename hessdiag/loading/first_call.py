@@ -74,7 +74,7 @@ def first_call(
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
     resolved = read_loss(model, batch, loss, settings, dry.outputs)
     if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
-        raise HessdiagError(
+        raise CoupledError(
             "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
             " (--per batch)"
         )
