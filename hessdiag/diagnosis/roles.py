@@ -96,8 +96,8 @@ class Graph:
         return found
 
     def counting(self) -> set[Node]:
-        """Nodes that reach the outputs elsewhere than through a softmax of one number, which is 1 whatever that is."""
-        return {*walk(self.root, lambda node: [] if _is_of_one(node) else parents_of(node))}
+        """Nodes that reach the outputs elsewhere than through attention to one key, whose weight is 1."""
+        return {*walk(self.root, lambda node: [] if _is_of_one(node) and _products(self, node) else parents_of(node))}
 
     def uses_of(self, leaf: Node) -> set[str]:
         """What the network does with a parameter: see `hessdiag.results.signals.ParameterSignals`.

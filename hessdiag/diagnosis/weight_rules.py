@@ -166,6 +166,7 @@ def above_scheme(net: Net) -> Finding | None:
         return None
     wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
     wide -= {p.name for p in net.weights if p.along < BLIND}  # as of what is normalised before it is used
+    wide -= {p.name for p in net.weights if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
         return None

@@ -99,7 +99,7 @@ class ParameterSignals(Record):
         uses: what the network does with a parameter, read off the autograd graph: `"product"` (a matrix product or
             convolution with it), `"convolution"` (for the latter, too), `"output"` (one that writes the outputs),
             `"lookup"` (of its rows), `"branch"` (a gain of a residual branch), `"sum"` (with what is no parameter, as
-            of positions), `"one key"` (into a softmax of one number alone); empty for another free parameter, such as
+            of positions), `"one key"` (into attention to one key alone); empty for another free parameter, such as
             a class token.
     """
 
