@@ -320,7 +320,10 @@ def _is_alone(softmax: Node) -> bool:
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:
-    """A result as matrix products take it, reshaped, with the dimension that they sum over last; None if not kept."""
+    """A result as matrix products take it, reshaped, with the dimension that they sum over last; None if not kept.
+
+    Where it is what other weights mix, it is no weight.
+    """
 
     def unchanged(node: Node) -> list[Node]:
         return [each for each, _ in graph.consumers[node] if passes_unchanged(each)]
@@ -328,15 +331,20 @@ def _products(graph: Graph, start: Node) -> list[Tensor | None]:
     after = [each for node in walk(start, unchanged) for each in graph.consumers[node]]
     places = [(node, place) for node, place in after if _PRODUCT.fullmatch(node.name())]
     kept = [(getattr(node, {0: "_saved_self", 1: "_saved_mat2"}.get(place, ""), None), place) for node, place in places]
+    mixed = [place == 1 and _sums_to_one(getattr(node, "_saved_self", None), -1) for node, place in places]
+    kept = [each for each, values in zip(kept, mixed, strict=True) if not values]
     return [None if w is None else w.detach().mT if place else w.detach() for w, place in kept]
+
+
+def _sums_to_one(weights: Tensor | None, dim: int) -> bool:
+    return weights is not None and bool(((weights.detach().sum(dim) - 1).abs() < CLOSE).all())
 
 
 def _is_astray(weights: Tensor | None) -> bool:
     """Whether weights sum to 1 along the dimension that a product keeps, and not along the one that it sums over."""
     if weights is None or weights.dim() < 2 or 1 in weights.shape[-2:]:
         return False
-    summed, kept = (bool(((weights.sum(dim) - 1).abs() < CLOSE).all()) for dim in (-1, -2))
-    return kept and not summed
+    return _sums_to_one(weights, -2) and not _sums_to_one(weights, -1)
 
 
 def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
