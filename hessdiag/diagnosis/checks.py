@@ -43,7 +43,6 @@ from hessdiag.network.trace import (
     BackwardError,
     LayerCall,
     Trace,
-    added,
     backpropagate,
     looked_up_in_common,
     measured_layers,
@@ -192,26 +191,12 @@ def examples_apart(
         raise mixing()
     calls = seen.calls if several else ()
     mixed = {c.owner for c, g in zip(calls, found[len(inputs) :], strict=True) if mixes_rows(c, g, sides)}
-    # No gradient flows to tokens: it is seen at what is looked up for them, or else in the parameters.
-    looked_up = {call.owner for call in calls if call.input_edge is None}
-    if several and len(inputs) < len(few.tensors) and (not looked_up or looked_up & mixed):
-        _arrive_alike(model, few, seen.y, z)
     floats = [value for value in replace(few, targets=None).leaves if value.is_floating_point()] if inputs else []
     hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
     read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats]
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
     told = (_unreached(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False) if name)
     return mixed, next(filter(None, told), ()), reached
-
-
-def _arrive_alike(model: nn.Module, few: Batch, y: Tensor, z: Tensor) -> None:
-    """Check that cotangents z of outputs y arrive in the parameters as the sum of what each example alone sends."""
-    arrivals = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    own: list[Tensor | None] = [None] * len(arrivals)
-    for number, one in enumerate(few.chunks(1)):
-        own = added(own, backpropagate(call_alone(model, one), arrivals, z[number : number + 1].unsqueeze(0)))
-    if not _alike(own, backpropagate(y, arrivals, z.unsqueeze(0)), z.dtype):
-        raise HessdiagError(CHAOTIC_MODEL) if _explodes(model, few) else mixing()
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
@@ -324,15 +309,6 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
         return copied
 
     return replace(part, targets=None).map(watched), edges
-
-
-def _alike(alone: Sequence[Tensor | None], together: Sequence[Tensor | None], dtype: torch.dtype) -> bool:
-    """Whether gradients are the same, but for rounding of one that is zero by symmetry."""
-    pairs = [(a, b) for a, b in zip(alone, together, strict=True) if a is not None or b is not None]
-    known = [(torch.zeros_like(b) if a is None else a, torch.zeros_like(a) if b is None else b) for a, b in pairs]  # type: ignore[arg-type]
-    sizes = [float(b.norm()) for _, b in known]
-    rounded, same = 100 * torch.finfo(dtype).eps * max(sizes, default=0.0), SAME_GRADIENT[dtype]
-    return all(float((a - b).norm()) <= same * size + rounded for (a, b), size in zip(known, sizes, strict=True))
 
 
 def call_alone(model: nn.Module, part: Batch) -> Tensor:
