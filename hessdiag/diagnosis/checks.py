@@ -51,7 +51,6 @@ from hessdiag.network.trace import (
 
 FEW = 4  # examples of which all pairs are told apart
 SAME = {torch.float32: 3e-4, torch.float64: 1e-6}  # outputs of one example, in different batches; float32 may be inside
-SAME_GRADIENT = {torch.float32: 2e-2, torch.float64: 1e-6}  # where rounding may turn a ReLU on or off
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 1e-3  # change of the outputs by one rounding of the weights, where gradients say nothing any more
@@ -220,33 +219,26 @@ def _unreached(name: str, values: Tensor, arrived: Tensor) -> tuple[str, ...]:
     return ()
 
 
-def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> Tensor:
+def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None:
     """Check that the examples on one side, (B,) booleans, give the outputs y (B, *out) also without the others.
-
-    Returns:
-        Their outputs without the others.
 
     Raises:
         HessdiagError: they do not.
     """
     chosen = side.nonzero().flatten().tolist()
-    alone = call_alone(model, part.select(chosen))
+    alone = call_alone(model, part.select(chosen)).detach()
     if alone.shape != y[chosen].shape:
         raise mixing()
-    off = _largest(alone.detach() - y[chosen])
+    off = _largest(alone - y[chosen])
     if not off <= SAME[y.dtype] * _largest(y):
         if _explodes(model, part):
             raise HessdiagError(CHAOTIC_MODEL)
         if not off <= CHAOTIC * _moved_by_rounding(model, part, y):
             raise mixing()
-    return alone
 
 
 def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
-    """By how much the outputs of one example change, at most, where weights are off by one rounding.
-
-    A recurrent network with large weights is chaotic: it makes another example of each rounding.
-    """
+    """By how much outputs of one example change, at most, where weights are off by one rounding, as a sign may."""
     try:
         with torch.no_grad(), moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
             return _largest(part.call(model) - y)
