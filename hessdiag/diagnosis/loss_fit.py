@@ -65,6 +65,7 @@ def fit_of(
     known = known or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
+    meant = last == "softmax" and kind == "other" and _are_distributions(targets, at)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "initial_loss": initial,
@@ -72,7 +73,7 @@ def fit_of(
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS else math.nan,
+        "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS and not meant else math.nan,
         **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
         **_broadcast(loss, at, targets),
         "dropped": next((n for n, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p >= 1), ""),
@@ -152,6 +153,10 @@ def _of_constant(
     told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
     least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
     return least, mean_sq(row), min(value for value, _ in found)
+
+
+def _are_distributions(targets: Tensor | None, like: Tensor) -> bool:
+    return targets is not None and targets.shape == like.shape and bool(((targets.sum(-1) - 1).abs() < 1e-3).all())
 
 
 def _are_log_probabilities(y: Tensor) -> bool:

@@ -19,7 +19,7 @@ CRITICAL = {
 GATES = {"gate", "softplus"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
-BELOW_EPS, SMALL = 0.3, 1e-4  # what a normalisation writes where ε outweighs E[x²], and E[x²] of small signals
+BELOW_EPS, SMALL = 0.25, 1e-4  # what a normalisation writes where ε outweighs E[x²], and E[x²] of small signals
 
 
 class Net:

@@ -124,6 +124,7 @@ def summed_fans(net: Net) -> Finding | None:
         p
         for p in net.weights
         if p.kernel > 1
+        and "convolution" in p.uses
         and abs(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 - 1) < 4 * math.sqrt(2 / p.numel) + 0.01
     ]  # fmt: skip
     if len(summed := [p for p in summed if not _is_plain(p)]) < 2:
@@ -174,7 +175,7 @@ def above_scheme(net: Net) -> Finding | None:
     message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
     message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
-    few = len(large) <= found.share * len(found.away) / 2
+    few = len(large) <= found.share * len(found.away) / 2 and net.named[blocks[0]].attribute.startswith("weight")
     severity = graded(worst, ABOVE_WARNING) if few else "note"
     return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
 

@@ -109,7 +109,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD106", layer_of("saturated"), 0.49, 0.51),
     ("HD107", sines, 1.60, 1.54),
     ("HD107", lambda v: sines(2.0, v), 6.2, 6.4),
-    ("HD109", below_eps, 0.31, 0.29),
+    ("HD109", below_eps, 0.26, 0.24),
     ("HD110", layer_of("x_varies", "l2"), 0.0031, 0.0029),
     ("HD112", layer_of("peaked"), 0.09, 0.11),
     ("HD201", lambda v: network(weights={"l2": {"kurtosis": v, "largest": 9.0}}), 9.8, 10.2),
