@@ -23,20 +23,35 @@ BatchDim = int | None | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Form:
+    """The form in which a model or the data have outputs or targets, which are (B, ...) in here.
+
+    Attributes:
+        flat, at: whether they are (B · positions, ...), or (B,), there; the dimension of the examples.
+    """
+
+    flat: bool = False
+    at: int = 0
+
+    def restore(self, values: Tensor) -> Tensor:
+        """Outputs or targets (B, ...) in this form."""
+        values = values.movedim(0, 1 if self.flat else self.at) if self.at else values
+        return values.flatten(0, 1) if self.flat else values
+
+
+@dataclass(frozen=True)
 class Outputs:
     """The outputs of one call.
 
     Attributes:
         y: (B, *out) floating-point numbers, with at least one output dimension.
-        flat: whether the model returned (B · positions, ...), of which `y` is (B, positions, ...); or (B,).
-        at: where the examples stood in what the model returned.
+        form: in which the model returned them.
         class_dim: dimension of the classes where the returned object says so by its kind, else None.
     """
 
     y: Tensor
-    flat: bool = False
+    form: Form = Form()
     class_dim: int | None = None
-    at: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,9 +143,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     if isinstance(which, Layout):
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
-    y = y.reshape(1, 1) if size is None and y.dim() == 0 else y
-    first = examples_first(y, size, dim)
-    y, at = first, 0 if first is y else dim
+    at = place_of_examples(y, size, dim)
+    y = y.reshape(1, 1) if size is None and y.dim() == 0 else y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y = positions_apart(y, size or 1, dim)
     if size is not None and y.shape[:1] != (size,):
@@ -145,7 +159,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
             " (not an argmax, but what it is taken of)"
         )
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, flat or y.dim() == 1, -1 if last else None, at)
+    form = Form(flat or y.dim() == 1, at)
+    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, form, -1 if last else None)
 
 
 def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int = 0) -> Tensor:
@@ -157,10 +172,10 @@ def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int
     return returned
 
 
-def examples_first(y: Tensor, size: int | None, dim: int) -> Tensor:
-    """Outputs with their examples first: these may stand at `dim` as in the inputs, in sequences at least."""
-    moved = size is not None and 0 < dim < y.dim() and y.shape[dim] == size
-    return y.movedim(dim, 0) if moved and (y.dim() > 2 or y.shape[0] != size) else y
+def place_of_examples(values: Tensor, size: int | None, dim: int) -> int:
+    """The dimension that runs over `size` examples: it may be `dim` as in the inputs, in sequences at least, or 0."""
+    there = size is not None and 0 < dim < values.dim() and values.shape[dim] == size
+    return dim if there and (values.dim() > 2 or values.shape[0] != size) else 0
 
 
 def shares_dimension(values: Tensor, size: int | None) -> bool:
@@ -173,12 +188,6 @@ def positions_apart(values: Tensor, size: int, dim: int) -> Tensor:
     if dim:
         return values.reshape(-1, size, *values.shape[1:]).movedim(1, 0)
     return values.reshape(size, -1, *values.shape[1:])
-
-
-def as_given(values: Tensor, *, flat: bool, at: int) -> Tensor:
-    """Outputs or targets (B, ...) in the form in which the user has them; see `Outputs`."""
-    moved = values.movedim(0, min(at, 1) if flat else at)
-    return moved.flatten(0, 1) if flat else moved
 
 
 def held_by(returned: Any) -> Mapping[Any, Any]:
@@ -218,7 +227,7 @@ def _only(returned: Any, size: int | None, dim: int) -> Tensor:
     if isinstance(logits := held.get("logits"), Tensor):
         return logits
     real = {key: value for key, value in held.items() if isinstance(value, Tensor) and value.is_floating_point()}
-    found = {k: v for k, v in real.items() if v.dim() and size in (None, examples_first(v, size, dim).shape[0])}
+    found = {k: v for k, v in real.items() if v.dim() and size in (None, v.shape[place_of_examples(v, size, dim)])}
     found = found or {key: value for key, value in real.items() if shares_dimension(value, size)}
     if len(found) == 1:
         return found.popitem()[1]
@@ -258,7 +267,7 @@ class Batch:
         as_one: whether all examples together are the one example of this batch.
         dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
         structure: whether no dimension runs over examples, as in a graph.
-        flat, at: of the targets, as those of `Outputs`.
+        form: in which the data have the targets.
         returned_at: where the examples stand in outputs, if not as in the first of the arguments.
         noise: what the model draws when it is called, one after the other.
     """
@@ -273,8 +282,7 @@ class Batch:
     as_one: bool = False
     dims: tuple[int, ...] = ()
     structure: bool = False
-    flat: bool = False
-    at: int = 0
+    form: Form = Form()
     returned_at: int = 0
     noise: tuple[Any, ...] = ()
 
@@ -303,7 +311,7 @@ class Batch:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
         size, targets = len(batch.leaves[0]) if batch.leaves[0].dim() else 0, batch.targets
         if targets is not None and shares_dimension(targets, size):
-            batch = replace(batch, targets=positions_apart(targets, size, batch.dim), flat=True, at=batch.dim)
+            batch = replace(batch, targets=positions_apart(targets, size, batch.dim), form=Form(True, batch.dim))
         return replace(batch, size=_common_size(batch.leaves))
 
     def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:
@@ -326,15 +334,15 @@ class Batch:
             return Common(value) if dim is None else value.movedim(dim, 0)
 
         args, kwargs = tree_map(first, (self.args, dict(self.kwargs)))
-        targets = self.targets
+        targets, at = self.targets, 0
         size = next((value.shape[dim] for value, dim in pairs if dim is not None), 1)
         if targets is not None and kept[:1] != (0,):
             if targets.dim() > kept[0] and targets.shape[0] == targets.shape[kept[0]] == size:
                 message = f"targets {tuple(targets.shape)} have {size} examples in dimension 0 or {kept[0]}: pass a"
                 raise HessdiagError(f"{message} batch of another size")
-            targets = examples_first(targets, size, kept[0])
-        at = 0 if targets is self.targets else kept[0]
-        return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept, at=at)
+            at = place_of_examples(targets, size, kept[0])
+            targets = targets.movedim(at, 0)
+        return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept, form=Form(at=at))
 
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, one_line
-from hessdiag.data.batch import Layout, as_given
+from hessdiag.data.batch import Form, Layout
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
@@ -322,7 +322,7 @@ class Reading:
     Attributes:
         class_dim: dimension of the classes that was asked for.
         usual: dimension of the classes by the convention of the model, for where two are possible.
-        flat, at: the form of outputs and targets in the model and the data, see `Outputs`.
+        forms: of outputs and targets in the model and the data.
         per: `"example"` or `"batch"`: whose loss it is.
         layout: of the returned object, where the loss is of that.
         together: whether a function is only ever called with all of a batch.
@@ -332,8 +332,7 @@ class Reading:
 
     class_dim: int | None = None
     usual: int | None = None
-    flat: tuple[bool, bool] = (False, False)
-    at: tuple[int, int] = (0, 0)
+    forms: tuple[Form, Form] = (Form(), Form())
     per: str = "example"
     layout: Layout | None = None
     together: bool = False
@@ -368,10 +367,10 @@ class CallableLoss(Loss):
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it; it may write to what it is given."""
         y, targets = y.clone(), None if targets is None else targets.clone()
-        layout, (flat, flat_targets), (at, targets_at) = self.reading.layout, self.reading.flat, self.reading.at
-        theirs = None if targets is None else as_given(targets, flat=flat_targets, at=targets_at)
+        layout, (form, form_of_targets) = self.reading.layout, self.reading.forms
+        theirs = None if targets is None else form_of_targets.restore(targets)
         with user_code():
-            return self.function(layout.split(y) if layout else as_given(y, flat=flat, at=at), theirs)
+            return self.function(layout.split(y) if layout else form.restore(y), theirs)
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
@@ -462,7 +461,7 @@ class CallableLoss(Loss):
 
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
         """What the loss was called with, and what it made of it."""
-        shape = tuple(as_given(y[:1], flat=self.reading.flat[0], at=self.reading.at[0]).shape)
+        shape = tuple(self.reading.forms[0].restore(y[:1]).shape)
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         how = "write a function of these two that returns a scalar; of a model's output object pick the tensor with"
@@ -665,10 +664,14 @@ def is_like_outputs(y: Tensor, targets: Tensor) -> bool:
     return targets.shape[1:] == y.shape[1:]
 
 
+def sums_to_one(values: Tensor, dim: int) -> bool:
+    """Whether values sum to 1 along a dimension, as probabilities do."""
+    return bool(((values.detach().sum(dim, dtype=torch.float64) - 1).abs() < SUMS_TO_ONE).all())
+
+
 def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
     """Dimensions along which the targets sum to one; all, where floats do along none and may be anything."""
-    sums = {dim: targets.double().sum(dim=dim) for dim in possible}
-    fitting = [dim for dim in possible if bool(((sums[dim] - 1).abs() < SUMS_TO_ONE).all())]
+    fitting = [dim for dim in possible if sums_to_one(targets, dim)]
     if targets.is_floating_point():
         return fitting or possible
     if not fitting or not bool(((targets == 0) | (targets == 1)).all()):

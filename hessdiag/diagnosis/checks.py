@@ -56,19 +56,13 @@ STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 1e-3  # change of the outputs by one rounding of the weights, where gradients say nothing any more
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
-CHAOTIC_MODEL = (
-    "the model is chaotic: one rounding of its weights changes all of its outputs, so that its gradients are noise;"
-    " draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)"
-)
 READ_ELSEWHERE = (
     "its gradient is not the one that is found by replacing it where modules hold it:"
     " the model also reads it from somewhere else, such as a list or a view of it"
 )
 
 
-def as_read(
-    problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool = True
-) -> tuple[Problem, set[str]]:
+def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
 
     `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these.
@@ -80,14 +74,14 @@ def as_read(
     before = before if len(before) == few.size else call_alone(model, few).detach()
     finite(before)
     try:
-        mixed, unseen, _ = examples_apart(model, few, blocks, _watch_again(model, few, blocks, before), seed=seed)
+        mixed, unseen, _ = _again(model, few, blocks, before, seed)
     except REFUSALS:
         if not any(b.looked_up and b.structured for b in blocks):
             raise
         # An embedding may look up for all examples what it looked up for each.
         blocks = [replace(b, structured=b.structured and not b.looked_up) for b in blocks]
-        problem, before = problem.read_as(blocks), call_alone(model, few).detach()
-        mixed, unseen, _ = examples_apart(model, few, blocks, _watch_again(model, few, blocks, before), seed=seed)
+        problem = problem.read_as(blocks)
+        mixed, unseen, _ = _again(model, few, blocks, call_alone(model, few).detach(), seed)
     problem = replace(problem, unseen=unseen)
     tables = [block for block in problem.blocks if block.looked_up and block.structured]
     elsewhere = apart_nearby(model, few.narrow(0, 2), tables, seed=seed) if nearby else set()
@@ -98,17 +92,17 @@ def as_read(
 # The model gives the same outputs twice.
 
 
-def _watch_again(
-    model: nn.Module, few: Batch, blocks: Sequence[Block], before: Tensor
-) -> tuple[Trace, list[GradientEdge]]:
-    """Watch examples whose outputs were these `before`; refuse a model that gives others now, and once more."""
+def _again(
+    model: nn.Module, few: Batch, blocks: Sequence[Block], before: Tensor, seed: int
+) -> tuple[set[str], tuple[str, ...], list[bool]]:
+    """As `examples_apart`, of examples whose outputs were these `before`; refuse a model that gives others."""
     watched = watch(model, few, blocks)
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
         raise HessdiagError(
             "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
             ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
         )
-    return watched
+    return examples_apart(model, few, blocks, watched, seed=seed)
 
 
 def _repeats(again: Tensor, y: Tensor) -> bool:
@@ -232,7 +226,10 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None
     off = _largest(alone - y[chosen])
     if not off <= SAME[y.dtype] * _largest(y):
         if _explodes(model, part):
-            raise HessdiagError(CHAOTIC_MODEL)
+            raise HessdiagError(
+                "the model is chaotic: one rounding of its weights changes all of its outputs, so that its gradients"
+                " are noise; draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)"
+            )
         if not off <= CHAOTIC * _moved_by_rounding(model, part, y):
             raise mixing()
 

@@ -255,10 +255,7 @@ def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tenso
     Returns:
         The problem with its blocks as they can be read, and the layers whose rows are no examples.
     """
-
-    def read() -> tuple[Problem, set[str]]:
-        return checks.as_read(problem, few, settings.seed, before=before, nearby=not settings.quick)
-
+    read = partial(checks.as_read, problem, few, settings.seed, before=before, nearby=not settings.quick)
     found = unless_out_of_memory(read, examples=max(1, few.size - 1))
     return found or check_few(problem, few.narrow(0, max(2, few.size // 2)), settings, before=before)
 

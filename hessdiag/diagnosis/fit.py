@@ -39,8 +39,8 @@ def with_fit(
     if any(f.rule == "HD121" for f in find(signals)):
         with holding(problem.model, trained[-1][1]), suppress(HessdiagError):
             _, (after, _) = again()
-            grave = [] if after is None else [f for f in find(after) if f.severity != "note"]
-            return replace(signals, fitted=grave[0] if grave else None)
+            found = () if after is None else find(after)
+            return replace(signals, fitted=next((f for f in found if f.severity != "note"), None))
     return signals
 
 

@@ -36,7 +36,7 @@ from hessdiag.loading.first_call import (
     road_of,
     state_of,
     try_model,
-)  # fmt: skip
+)
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing

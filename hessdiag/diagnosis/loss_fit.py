@@ -20,7 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch, Layout
-from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, sums_to_one
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
@@ -65,7 +65,8 @@ def fit_of(
     known = known or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
-    meant = last == "softmax" and kind == "other" and _are_distributions(targets, at)
+    likely = last == "softmax" and kind == "other"
+    meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "initial_loss": initial,
@@ -78,7 +79,8 @@ def fit_of(
         **_broadcast(loss, at, targets),
         "dropped": next((n for n, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p >= 1), ""),
         "chance_sq": usual_sq,
-        "unbounded": [*turns.values()] == [-1] and not _are_log_probabilities(at),
+        "unbounded": [*turns.values()] == [-1]
+        and not any(sums_to_one(at.double().exp(), dim) for dim in range(1, at.dim())),  # log-probabilities
         "logits_sq": max(
             [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0], default=math.nan
         ),
@@ -153,15 +155,6 @@ def _of_constant(
     told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
     least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
     return least, mean_sq(row), min(value for value, _ in found)
-
-
-def _are_distributions(targets: Tensor | None, like: Tensor) -> bool:
-    return targets is not None and targets.shape == like.shape and bool(((targets.sum(-1) - 1).abs() < 1e-3).all())
-
-
-def _are_log_probabilities(y: Tensor) -> bool:
-    sums = [y.double().exp().sum(dim) for dim in range(1, y.dim())]
-    return any(bool(((each - 1).abs() < 1e-3).all()) for each in sums)
 
 
 ROWS_PER_OUTPUT = 8  # fewer are fitted one by one
@@ -251,10 +244,11 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
         if targets is None or bool((targets == targets[:1]).all()):
             return found
         one = targets[:1].expand_as(targets).contiguous()
-        found["targets_count"] = any(float(of(z, targets)) != float(of(z, one)) for z in (y, best, noise))
+        pairs = ((float(of(y, targets)), y), (losses[0], best), (losses[-1], noise))
+        found["targets_count"] = any(value != float(of(z, one)) for value, z in pairs)
         if within or bool((y < 0).any()):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
-        asks = float(of(best, targets)) != float(of(best, targets.roll(1, 0)))
+        asks = losses[0] != float(of(best, targets.roll(1, 0)))
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size

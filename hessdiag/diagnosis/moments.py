@@ -38,7 +38,6 @@ from hessdiag.network.trace import (
     LayerShape,
     NetworkShape,
     Trace,
-    added,
     backpropagate,
     looked_up_in_common,
     measured_layers,
@@ -244,7 +243,7 @@ def _sums(
         z = checks.only(_check_cotangent(own, part, seed), halves[:1])  # (1, B, *out)
         again, other = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
         phis = [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)]
-        cotangents, exact = torch.cat([cotangents, z]), added(of_own, other)
+        cotangents, exact = torch.cat([cotangents, z]), _added(of_own, other)
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
     sent = checks.Sent(cotangents, phis, exact)
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
@@ -277,6 +276,15 @@ def _split(values: list[Tensor | None], *sizes: int) -> list[list[Tensor | None]
     """Runs of the given lengths, and what is left."""
     bounds = [0, *np.cumsum(sizes).tolist(), len(values)]
     return [values[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor | None]:
+    """Sums of gradients, None where there is neither; both lists are emptied, so that few are held at once."""
+    found = []
+    while one:
+        a, b = one.pop(0), other.pop(0)
+        found.append(b if a is None else a if b is None else a + b)
+    return found
 
 
 def _call_sums(

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch import Tensor
 
+from hessdiag.derivatives.losses import sums_to_one
+
 FLAT = 0.99  # of the range of a tanh or sigmoid
 
 _TRANSPARENT = re.compile(
@@ -254,7 +256,7 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
 
 NEARLY_ALL = 0.99  # of a row's weight
 MIN_KEYS = 32  # a causal mask leaves one row of them a single key: 3 % at most
-CLOSE = 1e-3  # to a sum of 1
+CLOSE = 1e-3  # of norms to each other
 
 VARY = 1e-4  # by which scores differ, far beyond rounding
 
@@ -331,20 +333,16 @@ def _products(graph: Graph, start: Node) -> list[Tensor | None]:
     after = [each for node in walk(start, unchanged) for each in graph.consumers[node]]
     places = [(node, place) for node, place in after if _PRODUCT.fullmatch(node.name())]
     kept = [(getattr(node, {0: "_saved_self", 1: "_saved_mat2"}.get(place, ""), None), place) for node, place in places]
-    mixed = [place == 1 and _sums_to_one(getattr(node, "_saved_self", None), -1) for node, place in places]
-    kept = [each for each, values in zip(kept, mixed, strict=True) if not values]
+    weighing = [getattr(node, "_saved_self", None) if place == 1 else None for node, place in places]
+    kept = [each for each, w in zip(kept, weighing, strict=True) if w is None or not sums_to_one(w, -1)]
     return [None if w is None else w.detach().mT if place else w.detach() for w, place in kept]
-
-
-def _sums_to_one(weights: Tensor | None, dim: int) -> bool:
-    return weights is not None and bool(((weights.detach().sum(dim) - 1).abs() < CLOSE).all())
 
 
 def _is_astray(weights: Tensor | None) -> bool:
     """Whether weights sum to 1 along the dimension that a product keeps, and not along the one that it sums over."""
     if weights is None or weights.dim() < 2 or 1 in weights.shape[-2:]:
         return False
-    return _sums_to_one(weights, -2) and not _sums_to_one(weights, -1)
+    return sums_to_one(weights, -2) and not sums_to_one(weights, -1)
 
 
 def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:

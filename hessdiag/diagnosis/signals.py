@@ -254,7 +254,7 @@ class SignalPass:
                 layer.send_back(at_output, at_input, part.size)
         uses, of_outputs = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
-        fixed: list[Any] = [module for module in model.modules() if _uses_running_statistics(module)]
+        fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
             examples=part.size,
@@ -267,7 +267,7 @@ class SignalPass:
             same_along=_same_along(model, part, y.detach(), of_mean),
             sent_back=sent_back,
             fixed_norms=len(fixed),
-            fresh_norms=sum(bool((m.running_mean == 0).all() & (m.running_var == 1).all()) for m in fixed),
+            fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
             **of_outputs,
             **fit_of(model, part, y, own[0], loss, of_outputs["bounded"], of_outputs["reach"]),
@@ -322,6 +322,11 @@ def _uses_running_statistics(module: nn.Module) -> bool:
     """Whether a batch normalisation is one of fixed numbers, and so normalises nothing."""
     is_norm = isinstance(module, nn.modules.batchnorm._BatchNorm)
     return is_norm and not module.training and module.running_mean is not None
+
+
+def _is_fresh(module: nn.Module) -> bool:
+    mean, variance = module.running_mean, module.running_var
+    return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[union-attr]
 
 
 def _input_sq(batch: Batch) -> float:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import did_you_mean, few, kind_of, one_line
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import Batch, BatchDim, Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
+from hessdiag.data.batch import Batch, BatchDim, Form, Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.stream import Read
 from hessdiag.derivatives.losses import IGNORED, SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
@@ -131,7 +131,7 @@ class Road:
         together: whether the model returns a number of all examples of a call, such as its loss: an example is called
             alone then, and the batch is one.
         draws: whether the model draws random numbers.
-        sequences: whether outputs are (T, B, ...), though inputs are (B, ...).
+        returned_at: where the examples stand in outputs (T, B, ...) of inputs (B, ...); else 0.
     """
 
     loss: str | LossFunction
@@ -140,12 +140,12 @@ class Road:
     shifted: bool = False
     together: bool = False
     draws: tuple[Any, ...] = ()
-    sequences: bool = False
+    returned_at: int = 0
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
         targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
-        batch = replace(batch, output=self.output, targets=targets, returned_at=int(self.sequences))
+        batch = replace(batch, output=self.output, targets=targets, returned_at=self.returned_at)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
@@ -171,9 +171,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
     look.cache_clear()  # of the graph
-    sequences = isinstance(returned, Tensor) and returned.dim() > 2 and returned.shape[1] == some.rows
-    sequences = sequences and not some.dims and returned.shape[0] != some.rows
-    plain = replace(plain, draws=some.noise, sequences=sequences)
+    second = isinstance(returned, Tensor) and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
+    plain = replace(plain, draws=some.noise, returned_at=int(second and not some.dims))
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
@@ -257,7 +256,7 @@ def _is_that(
 ) -> bool:
     """Whether a known loss has this value and this gradient in the outputs."""
     try:
-        reading = Reading(settings.class_dim, found.class_dim, (found.flat, False), per="batch")
+        reading = Reading(settings.class_dim, found.class_dim, (found.form, Form()), "batch")
         known = resolve_loss(loss, y=found.y, targets=labels, seed=settings.seed, reading=reading)
     except HessdiagError:
         return False
@@ -294,8 +293,7 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     layout = batch.output if isinstance(batch.output, Layout) else None
     how: dict[str, Any] = {"layout": layout, "together": batch.as_one, "matrix": settings.matrix,
                            "linear": settings.quick}  # fmt: skip
-    flat = outputs.flat, batch.flat
-    reading = Reading(settings.class_dim, outputs.class_dim, flat, (outputs.at, batch.at), per, **how)
+    reading = Reading(settings.class_dim, outputs.class_dim, (outputs.form, batch.form), per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
     theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
     value = resolved.of_all(y, theirs)

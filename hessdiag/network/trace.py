@@ -120,15 +120,6 @@ def backpropagate(
         ]
 
 
-def added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor | None]:
-    """Sums of gradients, None where there is neither; both lists are emptied, so that few are held at once."""
-    found = []
-    while one:
-        a, b = one.pop(0), other.pop(0)
-        found.append(b if a is None else a if b is None else a + b)
-    return found
-
-
 def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangent: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of one cotangent; refuse a model whose own backward pass fails."""
     try:
