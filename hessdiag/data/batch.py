@@ -146,7 +146,7 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
     at = place_of_examples(y, size, dim)
     y = y.reshape(1, 1) if size is None and y.dim() == 0 else y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
-        y = positions_apart(y, size or 1, dim)
+        y, at = positions_apart(y, size or 1, dim), dim
     if size is not None and y.shape[:1] != (size,):
         raise HessdiagError(
             f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension must run"

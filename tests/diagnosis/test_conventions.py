@@ -132,6 +132,10 @@ flattened("rows_of_positions", lambda: language_model(rows), flat=False)
 flattened("rows_and_their_targets", lambda: language_model(rows), flat=True)
 flattened("rows_and_a_function", lambda: language_model(rows), flat=True, loss=lambda z, t: F.cross_entropy(z, t))
 flattened("rows_with_positions_first", positions_first, flat=True, batch_dim=1)
+flattened(
+    "rows_with_positions_first_under_a_function", positions_first, flat=True, batch_dim=1,
+    loss=lambda z, t: F.cross_entropy(z, t),
+)  # fmt: skip
 flattened("rows_and_loss", lambda: language_model(rows_and_loss), flat=False, loss="model")
 flattened("targets_alone", lambda: language_model(lambda z, t: z), flat=True, class_dim=-1)
 
@@ -277,6 +281,19 @@ def a_function_of_the_last_step() -> dict[str, Any]:
 
     of = units(lambda m, part: m(x[:, part]), lambda z, part: last(z, t[:, part]))
     return {"model": model, "inputs": x, "targets": t, "options": {"batch_dim": 1, "loss": last}, "units": of}
+
+
+@case
+def rows_of_a_function_alone() -> dict[str, Any]:
+    """Outputs with positions first, and targets of both in one dimension."""
+    x, t = randn(4, B, 2), torch.randint(2, (4, B))
+    model = network(lambda m, x: m.b(m.a(x).cumsum(0).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 2))
+
+    def loss(z: Tensor, t: Tensor) -> Tensor:
+        return F.cross_entropy(z.reshape(-1, 2), t)
+
+    of = units(lambda m, part: m(x[:, part]), lambda z, part: loss(z, t[:, part].flatten()))
+    return {"model": model, "inputs": x, "targets": t.flatten(), "options": {"batch_dim": 1, "loss": loss}, "units": of}
 
 
 @case
