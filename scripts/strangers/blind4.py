@@ -13,13 +13,12 @@ from torch.func import functional_call
 
 from strangers.apart import BROKEN, GITHUB, Parts
 from strangers.blind2 import bce, each, pick, stream
-from strangers.blind3 import CUT, SAME
+from strangers.blind3 import CUT, SAME, Drawn
 from strangers.case import Task
 from strangers.case import report as any_report
 from strangers.reports import mlp
 
 report = partial(any_report, blind="blind4")
-Drawn = tuple[tuple[Tensor, ...], Tensor]
 LARGE = r"grow|explod|overflow|too large|\blarge\b"
 UNUSED = rf"unused|not used|never used|(inputs?|encoder|memory).*(no effect|ignor|not reach)|{CUT}|{SAME}"
 

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from strangers.apart import GITHUB, Parts
 from strangers.blind2 import bce, each, pick, stream
 from strangers.blind2_healthy import chain, drawn
+from strangers.blind3 import Drawn
 from strangers.blind3_healthy import block, feed, joined, patches, speak, split
 from strangers.case import Task
 from strangers.case import report as any_report
 from strangers.reports import mlp
 
 healthy = partial(any_report, blind="blind4")
-Drawn = tuple[tuple[Tensor, ...], Tensor]
 
 
 def causal(m: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from strangers.apart import BROKEN, GITHUB, MIXED, Parts
 from strangers.blind2 import bce, each, pick, stream
 from strangers.blind2_healthy import chain
-from strangers.blind3 import CUT
+from strangers.blind3 import CUT, Drawn
 from strangers.blind3_healthy import joined, split
 from strangers.blind4 import LARGE, UNUSED, bright
 from strangers.case import Task
@@ -21,7 +21,6 @@ from strangers.case import report as any_report
 from strangers.reports import mlp
 
 report = partial(any_report, blind="blind5")
-Drawn = tuple[tuple[Tensor, ...], Tensor]
 SMALL = r"shrink|vanish|fade|too small|\bsmall\b|decay"
 TARGETS = r"targets?\b"
 UNITS = (

@@ -14,6 +14,7 @@ from torch.nn.utils.parametrizations import orthogonal
 from strangers.apart import GITHUB, Parts
 from strangers.blind2 import each, stream
 from strangers.blind2_healthy import chain, drawn
+from strangers.blind3 import Drawn
 from strangers.blind3_healthy import block, joined, speak, split
 from strangers.blind5 import tensor
 from strangers.case import Task
@@ -21,7 +22,6 @@ from strangers.case import report as any_report
 from strangers.reports import mlp
 
 healthy = partial(any_report, blind="blind5")
-Drawn = tuple[tuple[Tensor, ...], Tensor]
 
 
 def waves(count: int, length: int, noise: float = 0.05) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from strangers.apart import BROKEN, GITHUB, MIXED, Parts
 from strangers.blind2 import bce, each, pick, stream
 from strangers.blind2_healthy import chain
-from strangers.blind3 import CUT, SAME
+from strangers.blind3 import CUT, SAME, Drawn
 from strangers.blind3_healthy import joined, split
 from strangers.blind4 import LARGE
 from strangers.blind5 import SMALL, TARGETS, tensor
@@ -24,7 +25,6 @@ from strangers.case import report as any_report
 from strangers.reports import mlp
 
 report = partial(any_report, blind="blind6")
-Drawn = tuple[tuple[Tensor, ...], Tensor]
 FORUM = "https://discuss.pytorch.org/t/"
 ORDER = r"permut|transpos|\bview|reshap|axis|axes|scrambl|(time|steps?)\b.*(mix|order|depend)"
 IDLE = rf"{CUT}|no effect|ignor|unused|dead"
@@ -395,6 +395,20 @@ def alarms(planted: bool) -> Task:
     return stream(model, draw, F.mse_loss)
 
 
+def bandit() -> tuple[Callable[[], Drawn], Callable[[tuple[Tensor, Tensor], Tensor], Tensor]]:
+    """States with the action taken in each and the gain of every one, and what a policy's probabilities forgo."""
+    wish = torch.randn(6, 4)
+
+    def regret(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
+        return (y[0].exp() * (t[:, 4:].max(1, keepdim=True)[0] - t[:, 4:])).sum(1).mean()
+
+    def draw() -> Drawn:
+        x = torch.randn(128, 6)
+        return (x,), torch.cat([F.one_hot(torch.randint(4, (128,)), 4).float(), x @ wish], 1)
+
+    return draw, regret
+
+
 @report("a policy over itself", GITHUB + "tensorforce/tensorforce/issues/312", guilty=r"actor",
         says=rf"{CUT}|ratio|constant",
         fault="old and new probabilities are of one pass: their ratio is 1 whatever the policy does")  # fmt: skip
@@ -407,14 +421,7 @@ def itself(planted: bool) -> Task:
         chosen = torch.minimum(ratio * better, ratio.clamp(0.8, 1.2) * better)
         return 0.5 * (y[1].squeeze(1) - gain).square().mean() - chosen.mean()
 
-    def regret(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
-        return (y[0].exp() * (t[:, 4:].max(1, keepdim=True)[0] - t[:, 4:])).sum(1).mean()
-
-    def draw() -> Drawn:
-        x = torch.randn(128, 6)
-        return (x,), torch.cat([F.one_hot(torch.randint(4, (128,)), 4).float(), x @ wish], 1)
-
-    wish = torch.randn(6, 4)
+    draw, regret = bandit()
     model = Parts(lambda m, x: (m.actor(x).log_softmax(1), m.critic(x)), actor=mlp((6, 64, 4), act=nn.Tanh),
                   critic=mlp((6, 64, 1), act=nn.Tanh))  # fmt: skip
     return stream(model, draw, loss, regret)

@@ -14,15 +14,16 @@ from torch import Tensor, nn
 from strangers.apart import GITHUB, Parts
 from strangers.blind2 import each, pick, stream
 from strangers.blind2_healthy import chain, drawn
+from strangers.blind3 import Drawn
 from strangers.blind3_healthy import joined, split
 from strangers.blind5 import tensor
 from strangers.blind5_healthy import waves
+from strangers.blind6 import bandit
 from strangers.case import Task
 from strangers.case import report as any_report
 from strangers.reports import mlp
 
 healthy = partial(any_report, blind="blind6")
-Drawn = tuple[tuple[Tensor, ...], Tensor]
 
 
 @healthy("squeeze and excitation", GITHUB + "hujie-frank/SENet")
@@ -390,14 +391,7 @@ def ppo(_: bool) -> Task:
         entropy = -(y[0].exp() * y[0]).sum(1).mean()
         return policy + 0.25 * (y[1].squeeze(1) - gain).square().mean() - 0.01 * entropy
 
-    def regret(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
-        return (y[0].exp() * (t[:, 4:].max(1, keepdim=True)[0] - t[:, 4:])).sum(1).mean()
-
-    def draw() -> Drawn:
-        x = torch.randn(128, 6)
-        return (x,), torch.cat([F.one_hot(torch.randint(4, (128,)), 4).float(), x @ wish], 1)
-
-    wish = torch.randn(6, 4)
+    draw, regret = bandit()
     actor, critic = (mlp((6, 64, 64, n), act=nn.Tanh) for n in (4, 1))
     for net, last in ((actor, 0.01), (critic, 1.0)):
         for i, gain in ((1, math.sqrt(2)), (3, math.sqrt(2)), (5, last)):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from strangers.split import SOURCES, Part, half
+from strangers.split import SOURCES, Blind, Part, half
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Stranger:
     says: str
     task: Callable[[bool], Task]
     source: str = ""
-    blind: Literal["", "blind", "blind3", "blind4", "blind5", "blind6"] = ""
+    blind: Blind | Literal[""] = ""
 
     @property
     def part(self) -> Part:
@@ -79,7 +79,7 @@ def report(
     fault: str = "",
     guilty: str = r"(?!)",
     says: str = r"(?!)",
-    blind: Literal["", "blind", "blind3", "blind4", "blind5", "blind6"] = "",
+    blind: Blind | Literal[""] = "",
 ) -> Callable[[Callable[[bool], Task]], Callable[[bool], Task]]:
     """Enter a case out of a public report; without a fault, a healthy network that looks odd."""
 

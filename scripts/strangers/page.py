@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 from strangers.case import STRANGERS
-from strangers.split import SOURCES
+from strangers.split import SOURCES, Blind
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
 RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
-BLIND = ("apart", "blind", "blind3", "blind4", "blind5", "blind6")  # written without sight of the rules
+BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
 GRAVE = ("fault", "warning")
 NEAR = 4
 LOUD = 0.1

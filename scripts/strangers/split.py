@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Part = Literal["writing", "held out", "apart", "blind", "blind3", "blind4", "blind5", "blind6"]
+Blind = Literal["blind", "blind3", "blind4", "blind5", "blind6"]
+Part = Literal["writing", "held out", "apart"] | Blind
 
 SOURCES = {
     "MNIST example": "pytorch/examples", "VAE": "pytorch/examples", "Siamese network": "pytorch/examples",
