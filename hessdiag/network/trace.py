@@ -17,7 +17,7 @@ from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import CONVOLUTIONS, Block, initialised_layers, is_linear, looks_up
+from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
 
 
 def owners_of(blocks: Iterable[Block]) -> list[str]:
@@ -276,7 +276,7 @@ class NetworkShape:
         dense: entries of the blocks whose Jacobians are formed whole.
         looked_up: elements that embeddings write, per example.
         unread: names of the blocks that were taken to have a rule, but that an embedding reads in some other way than
-            row by row of an example.
+            row by row of an example, or that are used without a call of their layer.
         in_common: paths of embeddings that look (T,) rows up for all examples together.
         returned: outputs that a layer itself writes, not what is computed of that.
         positions: at which it does.
@@ -364,6 +364,9 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     if torch.is_grad_enabled() and not seen.y.requires_grad and any(p.requires_grad for p in model.parameters()):
         why = "forward runs under torch.no_grad(), or detaches them; measure the model without that"
         raise HessdiagError(f"the outputs have no gradient: {why}")
+    unread |= _read_uncalled(
+        model, seen.y, [block for block in blocks if block.structured and not {*block.owners} & {*order}]
+    )
     layers: dict[str, LayerShape] = {}
     for call in seen.calls:
         if call.input_edge is not None:
@@ -385,6 +388,13 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     )
     outputs = few.read(returned[-1])
     return DryRun(replace(outputs, y=outputs.y.detach()), shape, shape.as_read(blocks))
+
+
+def _read_uncalled(model: nn.Module, y: Tensor, blocks: Sequence[Block]) -> frozenset[str]:
+    """Names of the blocks that the outputs depend on although no layer that owns them is called, as in attention."""
+    edges = [get_gradient_edge(block_parameter(model, block)) for block in blocks]
+    found = _sent_back(y, edges, torch.ones_like(y)) if edges and y.requires_grad else ()
+    return frozenset(block.name for block, g in zip(blocks, found, strict=False) if g is not None)
 
 
 def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace, frozenset[str], frozenset[str]]:

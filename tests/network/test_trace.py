@@ -7,7 +7,8 @@ from torch import nn
 
 import hessdiag
 from hessdiag.data.batch import Batch
-from hessdiag.network.trace import backpropagate, trace
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.trace import backpropagate, run_dry, trace
 from tests.networks import build
 
 
@@ -44,3 +45,12 @@ def test_a_layer_is_seen_without_what_a_hook_makes_of_its_output() -> None:
         assert math.isfinite(after.gamma)
     model[2].output_scale.factor.fill_(1.0)
     assert hessdiag.diagnose(model, x).blocks == bare
+
+
+def test_weights_that_attention_uses_without_a_call_of_their_layer_are_known_after_one_call() -> None:
+    """They need no second pass; a layer that nothing calls at all is no such one."""
+    model = nn.ModuleDict({"encoder": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), "idle": nn.Linear(8, 8)})
+    model.forward = lambda x: model["encoder"](x)  # type: ignore[method-assign]
+    blocks, _ = find_blocks(model)
+    shape = run_dry(model.eval(), Batch.of(torch.randn(2, 5, 8), None), blocks).shape
+    assert shape.unread == {"encoder.self_attn.out_proj.weight", "encoder.self_attn.out_proj.bias"}
