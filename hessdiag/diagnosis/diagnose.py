@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_loss, check_model, check_whole
+from hessdiag.arguments import check_whole
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, add, unless_out_of_memory
-from hessdiag.data.stream import Tally, batches_of
+from hessdiag.data.stream import Tally
 from hessdiag.derivatives.losses import LossFunction, check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -24,12 +24,11 @@ from hessdiag.diagnosis.fit import with_fit
 from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
-from hessdiag.errors import CoupledError, HessdiagError
-from hessdiag.loading.first_call import check_tensors, first_look, read_first, reader, state_of
+from hessdiag.errors import HessdiagError
+from hessdiag.loading.first_call import batches_for, opened
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
 from hessdiag.network.blocks import Block
-from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import NetworkShape
 from hessdiag.parallel.processes import ALONE, Processes, default_group
@@ -113,39 +112,31 @@ def diagnose(
     >>> report.blocks[0].avg_sq_singular_value  # G = 2 x x^T, so that ‖G‖² / P = 4 · 2² / 2
     8.0
     """
-    check_model(model)
-    check_loss(loss)
     settings = Settings(
         matrix=matrix, per=per, mode=mode, method=method, rtol=rtol, max_products=max_products, seed=seed,
         class_dim=class_dim, output=output, quick=quick,
     )  # fmt: skip
     tally, group = Tally(), default_group() if distributed else ALONE
-    given = batches_of(inputs, targets, tally, read=reader(model, batch_dim, examples, loss))
-    first = next(stream := stream_of(given, settings, most=batches))
-    device, dtype = check_tensors(model, first)
-    if distributed:
-        group.check_alike({"weights": [*model.parameters()], "data": first.tensors})
-    look = first_look(model, first, settings.per)
-    state = preserve_state(model, seed=seed, call=look, mode=mode)
-    with state, state_of(loss, seed), showing(progress, title=f"measuring {type(model).__name__}"):
-        try:
-            stream, problem, y = read_first(model, first, stream, loss, settings, look)
-        except CoupledError:
-            if not quick:
-                raise
-            settings = replace(settings, per="batch")
-            whole = Batch.concatenate([first, *stream])
-            stream, problem, y = read_first(model, whole, iter(()), loss, settings, first_look(model, whole, "batch"))
-        first, per = problem.batch, settings.per
+    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output, "tally": tally}
+    given = batches_for(model, inputs, targets, loss=loss, **read)
+    if batches is not None:
+        check_whole("batches", batches, least=1)
+    title = f"measuring {type(model).__name__}"
+    with opened(model, islice(given, batches), loss, settings) as ready, showing(progress, title=title):
+        problem, settings, weight = ready.problem, ready.settings, next(model.parameters())
+        if distributed:
+            group.check_alike({"weights": [*model.parameters()], "data": problem.batch.tensors})
+        per, one = settings.per, problem.batch.as_one
         problem = problem if blocks is None else problem.only(blocks)
-        settings = replace(settings, per="example") if first.as_one else settings
-        memory = MemoryBudget.of(max_memory, device)
+        settings = replace(settings, per="example") if one else settings
+        memory = MemoryBudget.of(max_memory, weight.device)
         memory = memory if max_memory is None else _bounded(memory, problem)
         shared = per == "example" and not problem.coupled
-        mine = _shares(chain([first], stream), group if shared else ALONE)
-        gathered = group.gather(lambda: _measure(problem, mine, settings, memory, like=y, signals=signals, fit=fit))
+        mine = _shares(ready.stream, group if shared else ALONE)
+        how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit}
+        gathered = group.gather(lambda: _measure(problem, mine, settings, memory, **how))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
-        where = {"device": device.type, "dtype": str(dtype).removeprefix("torch.")}
+        where = {"device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
         return replace(_report(settings, problem, measured, tally, **where), per=per)
 
 
@@ -156,16 +147,6 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
         report, model=source.name, init=prepared.init, data=prepared.data, batches_read=prepared.tally.read,
         batches_given=prepared.tally.given,
     )  # fmt: skip
-
-
-def stream_of(batches: Iterator[Batch], settings: Settings, *, most: int | None) -> Iterator[Batch]:
-    """Read the batches one by one, or all of them as one for the batch view; `most` of them, or all."""
-    if most is not None:
-        check_whole("batches", most, least=1)
-    stream: Iterator[Batch] = islice(batches, most)
-    if settings.per == "batch":
-        stream = iter([Batch.concatenate(list(stream))])
-    return (replace(each, output=settings.output) for each in stream)
 
 
 def _shares(batches: Iterable[Batch], group: Processes) -> Iterator[Batch]:

@@ -18,26 +18,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_choice, check_kind, check_loss, check_model, check_whole, matching
+from hessdiag.arguments import check_choice, check_kind, check_whole, matching
 from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
-from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.backward import FunctionalModel, mean_gradient, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import (
     TRIED,
     Road,
+    batches_for,
     check_tensors,
-    first_look,
+    on_road,
     read_loss,
-    reader,
-    road_of,
-    state_of,
     try_model,
 )
-from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
@@ -101,22 +97,17 @@ def learning_rates(
     >>> list(rates), len(rates["adam"].steps)
     (['sgd', 'adam'], 12)
     """
-    check_model(model)
-    check_loss(loss)
     check_whole("steps", steps, least=1)
     check_whole("batch_size", batch_size, least=1)
     check_kind("optimizers", optimizers or None, (list, tuple), "pass a list, such as ['sgd', 'adam']")
     for name in optimizers:
         check_choice("optimizer", name, tuple(FACTORS))
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
-    read = reader(model, batch_dim, examples, loss)
-    stream = (replace(each, output=output) for each in batches_of(inputs, targets, read=read))
+    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output}
+    stream = batches_for(model, inputs, targets, loss=loss, **read)
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
-    look = first_look(model, batches[0], settings.per)
-    # A loss of the user's may draw too.
-    with preserve_state(model, seed=seed, mode=mode, call=None if callable(loss) else look), state_of(loss, seed):
-        road = road_of(model, batches[0], loss, settings, look)
+    with on_road(model, batches[0], loss, settings, draws=callable(loss)) as road:
         if road.loss == "random-quadratic" and loss is None:
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
         resolved, check = _resolve(model, batches, road, settings)

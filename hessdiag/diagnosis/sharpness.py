@@ -11,18 +11,18 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_choice, check_loss, check_model, check_number
+from hessdiag.arguments import check_choice, check_number
 from hessdiag.curvature.measurement import Settings
 from hessdiag.curvature.spectrum import parts_of, spectra
-from hessdiag.data.batch import Batch, BatchDim, Inputs
+from hessdiag.data.batch import BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
-from hessdiag.data.stream import batches_of
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import CurvatureOperator, Matrix
 from hessdiag.diagnosis.checks import FEW
-from hessdiag.diagnosis.diagnose import check_few, stream_of
-from hessdiag.loading.first_call import check_tensors, first_look, read_first, reader, state_of
+from hessdiag.diagnosis.diagnose import check_few
+from hessdiag.loading import first_call
+from hessdiag.loading.first_call import batches_for
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
@@ -134,18 +134,12 @@ def opened(
     All that is trained is a block, or those that are asked for; where examples meet they are one. `read` has
     `batch_dim` and `examples`; see `hessdiag.operator` for the others.
     """
-    check_model(model)
-    check_loss(loss)
-    given = batches_of(inputs, targets, read=reader(model, read["batch_dim"], read["examples"], loss))
-    first: Batch = next(stream_of(given, settings, most=None))
-    device, _ = check_tensors(model, first)
-    look = first_look(model, first, settings.per)
-    state = preserve_state(model, seed=settings.seed, call=look, mode=settings.mode)
-    with state, state_of(loss, settings.seed):
-        _, problem, y = read_first(model, first, iter(()), loss, settings, look, vectors=True)
+    given = batches_for(model, inputs, targets, loss=loss, output=settings.output, **read)
+    with first_call.opened(model, given, loss, settings, vectors=True) as ready:
+        problem = ready.problem
         problem = problem if blocks is None else problem.only(blocks)
         with fixed_statistics() if problem.coupled else nullcontext():
-            problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings, before=y)
-        problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, y))
+            problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings, before=ready.y)
+        problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, ready.y))
         whole = problem.as_one_example() if problem.coupled or problem.loss.couples else problem
-        yield whole, MemoryBudget.of(max_memory, device)
+        yield whole, MemoryBudget.of(max_memory, next(model.parameters()).device)

@@ -6,23 +6,35 @@ model that refuses its inputs says so in the words of the layer that noticed.
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.arguments import did_you_mean, few, kind_of, one_line
+from hessdiag.arguments import check_loss, check_model, did_you_mean, few, kind_of, one_line
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import Batch, BatchDim, Form, Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
+from hessdiag.data.batch import (
+    Batch,
+    BatchDim,
+    Form,
+    Inputs,
+    Layout,
+    Outputs,
+    chosen,
+    held_by,
+    mapped,
+    own_loss,
+    tensors_in,
+)
 from hessdiag.data.memory import is_out_of_memory
-from hessdiag.data.stream import Read
+from hessdiag.data.stream import Read, Tally, batches_of
 from hessdiag.derivatives.losses import IGNORED, SAME, UNFIT, Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import CoupledError, HessdiagError
@@ -36,31 +48,63 @@ BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images a
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
 TARGETS = ("labels", "label", "targets", "target", "y")
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
-Look: TypeAlias = "functools._lru_cache_wrapper[tuple[Batch, Any]]"
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
 
 
-def first_look(model: nn.Module, batch: Batch, per: str) -> Look:
-    """A function that calls the model with the first examples, once: these with what it draws, and what it returns."""
-    return functools.cache(lambda: batch.narrow(0, TRIED[per]).with_noise(model))
+def batches_for(  # noqa: PLR0913, keyword-only options
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None, *, loss: str | LossFunction | None = None,
+    batch_dim: BatchDim = 0, examples: str = "batch", output: str | int | None = None, tally: Tally | None = None,
+) -> Iterator[Batch]:  # fmt: skip
+    """What `hessdiag.diagnose` was given, as batches for this model; `tally` counts them."""
+    check_model(model)
+    check_loss(loss)
+    given = batches_of(inputs, targets, tally, read=reader(model, batch_dim, examples, loss))
+    return (replace(each, output=output) for each in given)
 
 
-def read_first(
-    model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings,
-    look: Look, *, vectors: bool = False,
-) -> tuple[Iterator[Batch], Problem, Tensor]:  # fmt: skip
-    """All batches but the first as the model reads them, and what `first_call` shows of that one."""
-    road = road_of(model, first, loss, settings, look)
-    stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
-    return stream, *first_call(model, next(stream), road.loss, settings, vectors=vectors)
+@dataclass(frozen=True)
+class Opened:
+    """A model that is ready to be measured.
+
+    Attributes:
+        problem: what to measure, with the first batch.
+        stream: this batch and the others, as the model reads them.
+        y: outputs of a few examples.
+        settings: of the measurement: a quick one that cannot tell examples apart is of the batch.
+    """
+
+    problem: Problem
+    stream: Iterator[Batch]
+    y: Tensor
+    settings: Settings
 
 
-def first_call(
-    model: nn.Module, batch: Batch, loss: str | LossFunction, settings: Settings, *, vectors: bool = False
-) -> tuple[Problem, Tensor]:
-    """What is to be measured, as a first call of a few examples shows it, and their outputs.
+@contextmanager
+def opened(
+    model: nn.Module, batches: Iterator[Batch], loss: str | LossFunction | None, settings: Settings, *,
+    vectors: bool = False,
+) -> Iterator[Opened]:  # fmt: skip
+    """In this context a model is as it is measured, after its first call; it comes back as it was, and so does a loss.
 
-    With `vectors`, also of normalisation layers and the like.
+    The batch view takes all batches as one. With `vectors`, normalisation layers and the like are blocks, too.
+    """
+    stream = iter([Batch.concatenate([*batches])]) if settings.per == "batch" else batches
+    first = next(stream)
+    check_tensors(model, first)
+    with on_road(model, first, loss, settings) as road:
+        try:
+            found = first_call(model, road, chain([first], stream), settings, vectors=vectors)
+        except CoupledError:
+            if not settings.quick:
+                raise
+            settings, whole = replace(settings, per="batch"), Batch.concatenate([first, *stream])
+            road = road_of(model, whole, loss, settings, partial(_looked, model, whole, settings))
+            found = first_call(model, road, iter([whole]), settings, vectors=vectors)
+        yield found
+
+
+def first_call(model: nn.Module, road: Road, given: Iterator[Batch], settings: Settings, *, vectors: bool) -> Opened:
+    """What is to be measured, as a first call of a few examples shows it.
 
     Raises:
         HessdiagError: there is nothing to measure, or the loss does not fit.
@@ -69,16 +113,19 @@ def first_call(
     if not found:
         why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
         raise HessdiagError(f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure ({why})")
+    stream = chain.from_iterable(road.batches(model, each, settings.per) for each in given)
+    batch = next(stream)
     fixed: AbstractContextManager[list[bool]] = nullcontext([]) if batch.as_one else fixed_statistics()
     with fixed as taken:
         dry = try_model(model, batch, found, examples=TRIED[settings.per])
-    resolved = read_loss(model, batch, loss, settings, dry.outputs)
+    resolved = read_loss(model, batch, road.loss, settings, dry.outputs)
     if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
         raise CoupledError(
             "a normalisation joins the examples, and the model returns a number of them all: pass per='batch'"
             " (--per batch)"
         )
-    return Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled), dry.outputs.y
+    problem = Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled)
+    return Opened(problem, chain([batch], stream), dry.outputs.y, settings)
 
 
 def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
@@ -158,7 +205,33 @@ class Road:
             yield self.whole(batch)
 
 
-def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings, look: Look) -> Road:
+@contextmanager
+def on_road(
+    model: nn.Module, first: Batch, loss: str | LossFunction | None, settings: Settings, *, draws: bool = False
+) -> Iterator[Road]:
+    """In this context a model is as it is measured, and so is a loss with a state; both come back as they were.
+
+    Random numbers are seeded where the model draws some, or the loss `draws`, too.
+    """
+    look = cache(partial(_looked, model, first, settings))
+    with ExitStack() as stack:
+        stack.enter_context(preserve_state(model, seed=settings.seed, mode=settings.mode, call=None if draws else look))
+        if isinstance(loss, nn.Module):
+            stack.enter_context(preserve_state(loss, seed=settings.seed, call=lambda: None))
+        road = road_of(model, first, loss, settings, look)
+        look.cache_clear()  # of the graph
+        yield road
+
+
+def _looked(model: nn.Module, batch: Batch, settings: Settings) -> tuple[Batch, Any]:
+    """The first examples with what the model draws for them, and what it returns."""
+    return batch.narrow(0, TRIED[settings.per]).with_noise(model)
+
+
+def road_of(
+    model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings,
+    look: Callable[[], tuple[Batch, Any]],
+) -> Road:  # fmt: skip
     """How outputs and targets are found, as a call of a few examples shows it.
 
     A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
@@ -170,7 +243,6 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         some, returned = look()
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
-    look.cache_clear()  # of the graph
     second = isinstance(returned, Tensor) and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
     plain = replace(plain, draws=some.noise, returned_at=int(second and not some.dims))
     if own:
@@ -268,11 +340,6 @@ def _is_that(
 def labels_of(held: Tensor, *, shifted: bool) -> Tensor:
     """Targets; where they are those of the next position, as in causal language models, the last one has none."""
     return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
-
-
-def state_of(loss: object, seed: int) -> AbstractContextManager[None]:
-    """In this context a loss with a state of its own is preserved, as the model is."""
-    return preserve_state(loss, seed=seed, call=lambda: None) if isinstance(loss, nn.Module) else nullcontext()
 
 
 def _itself(y: Tensor, targets: Tensor | None) -> Tensor:
