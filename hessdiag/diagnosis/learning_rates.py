@@ -30,8 +30,9 @@ from hessdiag.loading.first_call import (
     Road,
     batches_for,
     check_tensors,
-    on_road,
+    measured_as,
     read_loss,
+    road_of,
     try_model,
 )
 from hessdiag.network.torch_state import seed_again
@@ -107,7 +108,8 @@ def learning_rates(
     stream = batches_for(model, inputs, targets, loss=loss, **read)
     batches = list(islice(stream, 2 * steps))
     device, dtype = check_tensors(model, batches[0])
-    with on_road(model, batches[0], loss, settings, draws=callable(loss)) as road:
+    with measured_as(model, batches[0], loss, settings, draws=callable(loss)) as look:
+        road = road_of(model, batches[0], loss, settings, look)
         if road.loss == "random-quadratic" and loss is None:
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
         resolved, check = _resolve(model, batches, road, settings)

@@ -78,6 +78,7 @@ def fit_of(
         **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
         **_broadcast(loss, at, targets),
         "dropped": next((n for n, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p >= 1), ""),
+        "pull": max([_pull(at[:, a:b], own[:, a:b]) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1]
         and not any(sums_to_one(at.double().exp(), dim) for dim in range(1, at.dim())),  # log-probabilities
@@ -275,6 +276,17 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
     if not isinstance(part.output, Layout):
         return [(None, None)]
     return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
+
+
+SMALL_OUTPUTS = 100.0  # E[y²]
+FELT = 0.1  # of the pull: by outputs as they are; a logarithm pulls at nearly zero
+
+
+def _pull(y: Tensor, own: Tensor) -> float:
+    """The rms of the gradient in outputs (B, *out) that are small, or how it is felt by these if that is far less."""
+    if not 0 < mean_sq(y) < SMALL_OUTPUTS:
+        return 0.0
+    return min(math.sqrt(mean_sq(own)), math.sqrt(mean_sq(own * y)) / FELT)
 
 
 def _rises(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: tuple[int | None, int | None]) -> float:

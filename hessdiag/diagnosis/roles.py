@@ -370,8 +370,7 @@ def last_operation(root: Node) -> tuple[str, float]:
 
     This is known of a product of rows that all have one norm, which is called `"cosine"`.
     """
-    while passes_unchanged(root) and not root.name().startswith("Neg") and len(parents_of(root)) == 1:
-        root = parents_of(root)[0]
+    *_, root = unchanged(root)
     size, product = 1.0, root
     while passes_unchanged(product) or _scaled_by(product):
         size, product = size * (_scaled_by(product) or 1.0), parents_of(product)[0]
@@ -382,6 +381,14 @@ def last_operation(root: Node) -> tuple[str, float]:
             return "cosine", size * math.prod(float(each.max()) for each in norms)
     name = re.sub(r"Backward\d*$", "", root.name())
     return _NONLINEARITIES.get(name, name), 1.0
+
+
+def unchanged(root: Node) -> Iterator[Node]:
+    """The node that made the outputs, and those that wrote the same numbers in another shape."""
+    yield root
+    while passes_unchanged(root) and not root.name().startswith("Neg") and len(parents_of(root)) == 1:
+        root = parents_of(root)[0]
+        yield root
 
 
 def _scaled_by(node: Node) -> float:

@@ -12,8 +12,9 @@ from hessdiag.results.numbers import short, trimmed
 CLASSES, NUMBERS = (2.0, 2.5, 5.0), (3.0, 5.0, 10.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
+ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
-INPUT_SQ, TARGET_SQ = 100.0, 1000.0
+INPUT_SQ, TARGET_SQ, PULL = 100.0, 1000.0, 100.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
@@ -94,9 +95,11 @@ def _excesses(net: Net) -> dict[str, float]:
 
 def nothing_arrives(net: Net) -> Finding | None:
     """HD102: the outputs do not depend on the inputs any more."""
-    if net.head is None or net.scale(net.head) == 0:
+    largest = max((p.gradient_sq for p in net.parameters if p.trainable), default=0.0)
+    if net.scale(net.head) == 0 if net.head else not 0 < largest < ADAM**2:
         return None
-    varying = net.layers[net.head].x_sq * net.layers[net.head].x_varies
+    end = net.layers[net.head] if net.head else None
+    varying = end.x_sq * end.x_varies if end else net.signals.output_sq * net.signals.output_varies
     if not varying <= SILENT:
         return _shrunk(net)
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -110,7 +113,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
-    message = f"The input of the last layer varies by {short(math.sqrt(varying))} between examples (usual: above"
+    which = "The input of the last layer varies" if end else "The outputs vary"
+    message = f"{which} by {short(math.sqrt(varying))} between examples (usual: above"
     message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
@@ -198,22 +202,32 @@ def residual_growth(net: Net) -> Finding | None:
     return Finding("HD104", severity, blocks, message, advice, growth, RESIDUAL)
 
 
+BOUNDED = ("softmax", "sigmoid", "tanh")
+
+
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs or targets far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     signals = net.signals
     read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
     path = max((path for path in read if read[path] > INPUT_SQ), key=read.__getitem__, default=None)
     what = "inputs" if path else "targets"
-    if not path and signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ:
-        path = net.head or next(reversed(net.backbone), None)
+    wide = signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ
+    if not path and (wide or (signals.pull > PULL and signals.bounded not in BOUNDED)):
+        ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
+        path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
     if not path:
         return None
-    sq = read[path] if what == "inputs" else signals.chance_loss
+    sq = read[path] if what == "inputs" else signals.chance_loss if wide else signals.pull**2
     size = short(math.sqrt(sq))
     message = f"The {what} at {path} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
     advice = f"Standardise the {what}: subtract their mean, and divide by their standard deviation, about {size}."
+    if what == "targets" and not wide:
+        message = f"The loss pulls the outputs of {path} by {size} (usual: below {trimmed(PULL)}): targets are of that"
+        message += " size, or one term of it outweighs all others."
+        advice = f"Scale the targets, or that term, down by about {size}."
     normed = what == "inputs" and "norm" in net.layers[path].labels
-    severity: Severity = "note" if normed else "fault" if net.loss_ratio > 4 else "warning"
+    sure = net.loss_ratio > 4 and (wide or what == "inputs")
+    severity: Severity = "note" if normed else "fault" if sure else "warning"
     return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
 
 
@@ -292,7 +306,7 @@ def out_of_reach(net: Net) -> Finding | None:
     """HD113: the loss cannot fall far, because the outputs are bounded, or compared with the wrong targets."""
     signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
-    if alike and signals.bounded in ("softmax", "sigmoid", "tanh"):
+    if alike and signals.bounded in BOUNDED:
         message = f"The {signals.bounded} at the end writes the same for every example."
         advice = f"Return the outputs of {blocks[0]} as they are, or those of a sigmoid where there is one class."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
@@ -339,6 +353,9 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
     if signals.dropped:
         what = f"{signals.dropped} drops everything in training: its probability is 1."
         return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
+    if signals.drops_outputs:
+        what = f"{signals.drops_outputs} drops outputs of the network: nothing stands behind it."
+        return "warning", (), what, "Leave it out: drop what the last layer reads.", 1.0, 0.0
     if signals.stuck:
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."

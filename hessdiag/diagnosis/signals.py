@@ -11,19 +11,21 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.modules.dropout import _DropoutNd
 
 from hessdiag.data.batch import Batch, tensors_in
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import Graph, attentions, last_operation, mixes_axes, written_by
+from hessdiag.diagnosis.roles import Graph, attentions, last_operation, mixes_axes, unchanged, written_by
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
@@ -112,6 +114,7 @@ class SignalPass:
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
+        self.dropping: dict[Any, str] = {}  # node of what a dropout passes on, as it is now -> its path
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
         self.found: tuple[Signals | None, str] = (None, "")
@@ -138,6 +141,8 @@ class SignalPass:
                     before, after = self._hooks(path)
                     hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
                     hooks.enter_context(module.register_forward_hook(after, with_kwargs=True, prepend=True))
+                elif isinstance(module, _DropoutNd) and module.p > 0:
+                    hooks.enter_context(module.register_forward_hook(partial(self._drop, path)))
             yield
 
     def _hooks(self, path: str) -> tuple[Any, Any]:
@@ -150,6 +155,10 @@ class SignalPass:
                 self._note(path, module, output)
 
         return before, after
+
+    def _drop(self, path: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if isinstance(output, Tensor) and output.grad_fn is not None:
+            self.dropping[output.grad_fn] = path
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -223,9 +232,12 @@ class SignalPass:
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
         last, reach = last_operation(y.grad_fn)
+        compared = self.part.targets is not None  # else they may be features
+        drops = [self.dropping[node] for node in unchanged(y.grad_fn) if compared and node in self.dropping]
         return uses, {
             "bounded": last,
             "reach": reach,
+            "drops_outputs": next(iter(drops), ""),
             "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
             "sources": tuple(written_by(y.grad_fn, written, {})),
         }

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -91,8 +91,9 @@ def opened(
     stream = iter([Batch.concatenate([*batches])]) if settings.per == "batch" else batches
     first = next(stream)
     check_tensors(model, first)
-    with on_road(model, first, loss, settings) as road:
+    with measured_as(model, first, loss, settings) as look:
         try:
+            road = road_of(model, first, loss, settings, look)
             found = first_call(model, road, chain([first], stream), settings, vectors=vectors)
         except CoupledError:
             if not settings.quick:
@@ -205,22 +206,30 @@ class Road:
             yield self.whole(batch)
 
 
+Look: TypeAlias = Callable[[], tuple[Batch, Any]]
+
+
 @contextmanager
-def on_road(
+def measured_as(
     model: nn.Module, first: Batch, loss: str | LossFunction | None, settings: Settings, *, draws: bool = False
-) -> Iterator[Road]:
+) -> Iterator[Look]:
     """In this context a model is as it is measured, and so is a loss with a state; both come back as they were.
 
-    Random numbers are seeded where the model draws some, or the loss `draws`, too.
+    Random numbers are seeded where the model draws some, or the loss `draws`, too. To find that out the model is called
+    with the first examples; these and what it returned are to be had once.
     """
-    look = cache(partial(_looked, model, first, settings))
+    kept = cache(partial(_looked, model, first, settings))
+
+    def look() -> tuple[Batch, Any]:
+        found = kept()
+        kept.cache_clear()  # of the graph
+        return found
+
     with ExitStack() as stack:
-        stack.enter_context(preserve_state(model, seed=settings.seed, mode=settings.mode, call=None if draws else look))
+        stack.enter_context(preserve_state(model, seed=settings.seed, mode=settings.mode, call=None if draws else kept))
         if isinstance(loss, nn.Module):
             stack.enter_context(preserve_state(loss, seed=settings.seed, call=lambda: None))
-        road = road_of(model, first, loss, settings, look)
-        look.cache_clear()  # of the graph
-        yield road
+        yield look
 
 
 def _looked(model: nn.Module, batch: Batch, settings: Settings) -> tuple[Batch, Any]:
@@ -228,10 +237,7 @@ def _looked(model: nn.Module, batch: Batch, settings: Settings) -> tuple[Batch, 
     return batch.narrow(0, TRIED[settings.per]).with_noise(model)
 
 
-def road_of(
-    model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings,
-    look: Callable[[], tuple[Batch, Any]],
-) -> Road:  # fmt: skip
+def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings, look: Look) -> Road:
     """How outputs and targets are found, as a call of a few examples shows it.
 
     A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model

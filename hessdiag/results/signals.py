@@ -148,6 +148,8 @@ class Signals(Record):
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         dropped: name of a dropout of everything.
+        drops_outputs: name of a dropout behind which nothing stands.
+        pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         fitted: the gravest finding about the network after those steps, if that loss is about the first one.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
@@ -191,6 +193,8 @@ class Signals(Record):
     broadcast: str = ""
     would_broadcast: str = ""
     dropped: str = ""
+    drops_outputs: str = ""
+    pull: float = math.nan
     fitted_loss: float = math.nan
     fitted: Finding | None = None
     stuck: bool = False
