@@ -1,0 +1,1 @@
+"""Healthy networks, a seventh set."""
