@@ -224,25 +224,43 @@ def snake(_: bool, d: int = 64) -> Task:
     return stream(chain(nn.Linear(1, d), make(), nn.Linear(d, d), make(), nn.Linear(d, 1)), draw, F.mse_loss)
 
 
-@healthy("finite scalars", GITHUB + "duchenzhuang/FSQ-pytorch")
-def fsq(_: bool) -> Task:
-    """Six latents of a pixel are squashed and rounded to five levels; gradients pass as if they were not."""
+@healthy("inside or outside", GITHUB + "autonomousvision/occupancy_networks")
+def occupancy(_: bool, d: int = 32) -> Task:
+    """Gains and shifts of batch normalisation are linear in the shape's code: of zero weights, biases of 1 and 0."""
 
-    def run(m: Any, x: Tensor) -> Tensor:
-        z = 2 * m.encoder(x).tanh()
-        return m.decoder(z + (z.round() - z).detach())
+    def block(m: Any, z: Tensor, code: Tensor) -> Tensor:
+        y = z
+        for linear, norm, gain, shift in zip(m.linear, m.norms, m.gains, m.shifts, strict=True):
+            y = norm(y.transpose(1, 2)).transpose(1, 2)
+            y = linear(F.relu(gain(code).unsqueeze(1) * y + shift(code).unsqueeze(1)))
+        return z + y
+
+    def make() -> nn.Module:
+        gains, shifts = each(2, lambda: nn.Linear(d, d)), each(2, lambda: nn.Linear(d, d))
+        for layers, value in ((gains, 1.0), (shifts, 0.0)):
+            for layer in layers:
+                nn.init.zeros_(layer.weight)
+                nn.init.constant_(layer.bias, value)
+        linear = each(2, lambda: nn.Linear(d, d))
+        nn.init.zeros_(linear[1].weight)
+        return Parts(block, linear=linear, norms=each(2, lambda: nn.BatchNorm1d(d, affine=False)), gains=gains,
+                     shifts=shifts)  # fmt: skip
+
+    def run(m: Any, cloud: Tensor, x: Tensor) -> Tensor:
+        code, z = m.encoder(cloud).amax(1), m.place(x)
+        for each_block in m.blocks:
+            z = each_block(z, code)
+        return m.out(F.relu(z)).squeeze(2)
 
     def draw() -> Drawn:
-        line, middle = torch.arange(12.0), 2 + 8 * torch.rand(32, 2, 1)
-        far = (line - middle[:, :1]).square() + (line - middle[:, 1:]).square().transpose(1, 2)
-        x = 2 * torch.exp(-far / 8).unsqueeze(1) - 0.5
-        return (x,), x
+        size = 0.3 + 0.7 * torch.rand(16, 1, 3)
+        cloud = size * F.normalize(torch.randn(16, 40, 3), dim=2) + 0.02 * torch.randn(16, 40, 3)
+        x = 2 * torch.rand(16, 64, 3) - 1
+        return (2 * cloud, 2 * x), ((x / size).norm(dim=2) < 1).float()
 
-    encoder = chain(nn.Conv2d(1, 32, 4, 2, 1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(),
-                    nn.Conv2d(32, 6, 1))  # fmt: skip
-    decoder = chain(nn.Conv2d(6, 32, 3, padding=1), nn.ReLU(), nn.ConvTranspose2d(32, 32, 4, 2, 1), nn.ReLU(),
-                    nn.Conv2d(32, 1, 1))  # fmt: skip
-    return stream(Parts(run, encoder=encoder, decoder=decoder), draw, lambda y, t: 10 * F.mse_loss(y, t))
+    encoder = chain(nn.Linear(3, d), nn.ReLU(), nn.Linear(d, d), nn.ReLU(), nn.Linear(d, d))
+    model = Parts(run, encoder=encoder, place=nn.Linear(3, d), blocks=each(3, make), out=nn.Linear(d, 1))
+    return stream(model, draw, F.binary_cross_entropy_with_logits)
 
 
 @healthy("straight ways", GITHUB + "gnobitab/RectifiedFlow")
