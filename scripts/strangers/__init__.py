@@ -17,6 +17,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind5_healthy,
     blind6,
     blind6_healthy,
+    blind7,
+    blind7_healthy,
     convolutional,
     language,
     other,
