@@ -16,7 +16,7 @@ from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_le
 
 from hessdiag.arguments import TENSORS, check_choice, few, kind_of
 from hessdiag.data.seeds import Noise, user_code
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 BatchDim = int | None | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -91,7 +91,8 @@ class Layout:
         rows = []
         for value, (shape, _, over) in zip(held, self.parts, strict=True):
             if value.shape != (size, *shape)[not over :]:
-                raise HessdiagError(f"the model returned a tensor of shape {tuple(value.shape)} for {size} examples")
+                returned = f"the model returned a tensor of shape {tuple(value.shape)} for {size} examples"
+                raise CoupledError(f"{returned}, which does not run over them first: pass per='batch' (--per batch)")
             rows.append((value if over else value.unsqueeze(0).expand(size, *shape)).reshape(size, -1).to(dtype))
         return torch.cat(rows, dim=1)
 

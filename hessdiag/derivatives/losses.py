@@ -387,7 +387,10 @@ class CallableLoss(Loss):
             with Noise() as drawn:
                 values = self.value(y, targets)
         except UNFIT as error:
-            raise HessdiagError(self._unusable(y, targets, error)) from error
+            message = self._unusable(y, targets, error)
+            if len(y) > 1 and self._takes(y, targets):
+                raise CoupledError(f"{message}; or pass per='batch' (--per batch)") from error
+            raise HessdiagError(message) from error
         if drawn.noted:
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
             raise HessdiagError(f"{message} or draw them once")
@@ -459,6 +462,13 @@ class CallableLoss(Loss):
             raise HessdiagError(f"{message} return a scalar, the mean over the examples it was given")
         return loss.reshape(())
 
+    def _takes(self, y: Tensor, targets: Tensor | None) -> bool:
+        """Whether several examples together are what the function was made for."""
+        try:
+            return bool(self._one(y, targets).isfinite())
+        except (*UNFIT, HessdiagError):
+            return False
+
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
         """What the loss was called with, and what it made of it."""
         shape = tuple(self.reading.forms[0].restore(y[:1]).shape)
@@ -490,7 +500,8 @@ def resolve_loss(
 ) -> Loss:
     """The loss that a name of `NAMES` or a callable asks for, for outputs like y, and the targets of all examples."""
     reading = reading or Reading()
-    loss = "cross-entropy" if loss is F.cross_entropy else loss
+    if loss is F.cross_entropy:  # where two dimensions may hold the classes, it takes the first
+        loss, reading = "cross-entropy", replace(reading, usual=1)
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
     if type(module) is nn.CrossEntropyLoss:
         return _cross_entropy_of(module, y, required(_name_of(loss), targets), reading, name=_name_of(loss))

@@ -49,7 +49,7 @@ from hessdiag.network.trace import (
     trace,
 )
 
-FEW = 4  # examples of which all pairs are told apart
+FEW, MORE = 4, 8  # examples of which all pairs are told apart, and where a part of the inputs of few does not arrive
 SAME = {torch.float32: 3e-4, torch.float64: 1e-6}  # outputs of one example, in different batches; float32 may be inside
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
 STEP = 0.1  # to weights close by, relative to their size
@@ -82,6 +82,9 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
         blocks = [replace(b, structured=b.structured and not b.looked_up) for b in blocks]
         problem = problem.read_as(blocks)
         mixed, unseen, _ = _again(model, few, blocks, call_alone(model, few).detach(), seed)
+    if unseen and problem.batch.size > few.size:  # a few may be shorter than others
+        more = problem.batch.narrow(0, MORE)
+        _, unseen, _ = examples_apart(model, more, blocks, watch(model, more, blocks), seed=seed)
     problem = replace(problem, unseen=unseen)
     tables = [block for block in problem.blocks if block.looked_up and block.structured]
     elsewhere = apart_nearby(model, few.narrow(0, 2), tables, seed=seed) if nearby else set()

@@ -28,6 +28,7 @@ from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 
 HALVED = 12  # times, that outputs are
+DROPPED = 0.8  # of what a layer reads; healthy networks drop half at most
 NOISES = 3  # random vectors like the outputs, beside the first
 
 
@@ -67,6 +68,8 @@ def fit_of(
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
+    drops = {"": 0.0, **{name: m.p for name, m in model.named_modules() if isinstance(m, _DropoutNd)}}
+    most = max(drops, key=drops.__getitem__)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "initial_loss": initial,
@@ -77,7 +80,8 @@ def fit_of(
         "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS and not meant else math.nan,
         **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
         **_broadcast(loss, at, targets),
-        "dropped": next((n for n, m in model.named_modules() if isinstance(m, _DropoutNd) and m.p >= 1), ""),
+        "dropped": most if drops[most] >= DROPPED else "",
+        "dropped_share": drops[most],
         "pull": max([_pull(at[:, a:b], own[:, a:b]) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1]

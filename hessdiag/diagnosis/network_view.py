@@ -55,6 +55,14 @@ class Net:
         self.residual = any("add" in layer.labels for layer in signals.layers)
 
     @property
+    def chain(self) -> list[str]:
+        """Hidden layers one after the other: of parallel ones, that with the largest outputs."""
+        hidden, found = {*self.hidden}, self.hidden[-1:]
+        while found and (before := [o for o in self.layers[found[0]].sources if o in hidden and o not in found]):
+            found.insert(0, max(before, key=lambda o: self.layers[o].out_sq))
+        return found
+
+    @property
     def loss_ratio(self) -> float:
         """The initial loss over that of a constant guess; NaN where there is none."""
         chance = self.signals.chance_loss

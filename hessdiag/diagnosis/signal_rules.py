@@ -28,7 +28,8 @@ def initial_loss(net: Net) -> Finding | None:
     if not ratio > note:
         return _wide_logits(net)
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
-    near = not classes and max(signals.initial_loss, signals.output_sq) < 1  # a few steps away
+    away = signals.initial_loss if math.isnan(signals.chance_sq) else min(signals.initial_loss, signals.chance_sq)
+    near = not classes and max(away, signals.output_sq) < 1  # a few steps away
     if not surely > note / 2 or near or raw_inputs(net):
         return _wide_logits(net)
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
@@ -142,9 +143,9 @@ def _shrunk(net: Net) -> Finding | None:
 
 def depth_scale(net: Net) -> Finding | None:
     """HD103: in a chain without normalisation or skips the scale multiplies up, or down, with depth."""
-    if net.normalised or net.residual or len(net.hidden) < 4:
+    chain = net.chain
+    if net.normalised or net.residual or len(chain) < 4:
         return None
-    chain = net.hidden
     if any("LSTM" in (o := net.layers[path]).kind or "gate" in o.labels or not net.scale(path) > 0 for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
@@ -351,8 +352,10 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return "fault", (), what, advice, 1.0, 0.0
     if signals.dropped:
-        what = f"{signals.dropped} drops everything in training: its probability is 1."
-        return "fault", (), what, "Pass the share to drop, not that to keep.", 1.0, 0.0
+        share = f"{100 * signals.dropped_share:.0f} %"
+        what = f"{signals.dropped} drops {share} of what it reads in training (usual: up to 50 %)."
+        grade: Severity = "fault" if signals.dropped_share >= 1 else "warning"
+        return grade, (), what, "Pass the share to drop, not that to keep.", signals.dropped_share, 0.5
     if signals.drops_outputs:
         what = f"{signals.drops_outputs} drops outputs of the network: nothing stands behind it."
         return "warning", (), what, "Leave it out: drop what the last layer reads.", 1.0, 0.0
@@ -360,6 +363,8 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
         return "fault", (), what, advice, 0.0, 0.0
+    if signals.floor > OUT_OF_REACH:  # which tells more
+        return None
     if signals.swing < SWING:
         what = (
             f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"

@@ -282,7 +282,12 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
             message = "the outputs of an example have a number for each other one, as similarities have: pass"
             raise CoupledError(f"{message} per='batch' (--per batch)")
         return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
-    layout = Layout.of(returned, size=some.rows)
+    size = some.rows or 1
+    layout = Layout.of(returned, size=size)
+    either = any(value.shape[:2] == (size, size) for value in tensors_in(returned))  # may run over the examples
+    if either or (not layout.apart and per == "batch"):
+        more = batch if per == "batch" else batch.narrow(0, size + 1)
+        layout = Layout.of(more.run(model), size=more.rows)
     if not layout.apart and per == "example" and callable(plain.loss):
         try:
             for one in some.chunks(1):

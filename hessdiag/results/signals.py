@@ -147,7 +147,7 @@ class Signals(Record):
             how much of the chance loss a bound keeps the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
-        dropped: name of a dropout of everything.
+        dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
         drops_outputs: name of a dropout behind which nothing stands.
         pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
@@ -193,6 +193,7 @@ class Signals(Record):
     broadcast: str = ""
     would_broadcast: str = ""
     dropped: str = ""
+    dropped_share: float = 0.0
     drops_outputs: str = ""
     pull: float = math.nan
     fitted_loss: float = math.nan
