@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from hessdiag.results.signals import LayerSignals, ParameterSignals, Signals
@@ -35,8 +36,9 @@ def vector(name: str, **values: Any) -> ParameterSignals:
 def network(*, depth: int = 6, layers: Any = None, weights: Any = None, **values: Any) -> Signals:
     """A chain, with what differs in some layers and weights by path; `values` of the whole network."""
     paths = [f"l{i}" for i in range(depth)]
-    rows = [layer(path, "relu", **(layers or {}).get(path, {})) for path in paths]
-    rows.append(layer("head", "output", **(layers or {}).get("head", {})))
+    given, before = layers or {}, {path: {"sources": (above,)} for above, path in pairwise([*paths, "head"])}
+    rows = [layer(path, "relu", **before.get(path, {}) | given.get(path, {})) for path in paths]
+    rows.append(layer("head", "output", **before["head"] | given.get("head", {})))
     parameters = [weight(f"{path}.weight", **(weights or {}).get(path, {})) for path in [*paths, "head"]]
     usual: dict[str, Any] = {
         "examples": 64, "initial_loss": 2.3, "initial_loss_stderr": 0.01, "chance_loss": 2.3,

@@ -25,6 +25,7 @@ class Problem:
         skipped: `(name, reason)` of parameters that are no blocks.
         coupled: whether examples meet in normalisations over the batch; each is measured within it then.
         traced: a pass of the whole batch, where its examples are measured within it one after the other.
+        meeting: where examples meet elsewhere, in a quick diagnosis, and whether in their order.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
     """
 
@@ -37,6 +38,7 @@ class Problem:
     coupled: bool = False
     traced: Trace | None = None
     unseen: tuple[str, ...] = ()
+    meeting: tuple[str, bool] | None = None
 
     def trace(
         self, part: Batch, owners: Collection[str], *, in_common: Collection[str] = (), keep_outputs: bool = False

@@ -237,6 +237,19 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None
             raise mixing()
 
 
+def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
+    """The layer behind which examples meet, or nothing; and whether it matters in which order they come."""
+    seen, _ = watch(problem.model, few, problem.blocks, to_inputs=False)
+    sides, y = torch.eye(few.size, dtype=torch.bool), seen.y.detach()
+    z = only(torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y), sides)
+    found = backpropagate(seen.y, [call.output_edge for call in seen.calls], z)
+    rows = [(c.owner, g) for c, g in zip(seen.calls, found, strict=True) if not c.output_shape[0] % few.size]
+    reached = [owner for owner, g in rows if reaches_others(g, sides)]
+    back = [*range(few.size)][::-1]
+    turned = call_alone(problem.model, few.select(back)).detach()[back]
+    return next(reversed(reached), ""), _largest(turned - y) > SAME[y.dtype] * _largest(y)
+
+
 def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> float:
     """By how much outputs of one example change, at most, where weights are off by one rounding, as a sign may."""
     try:
@@ -322,13 +335,18 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
         ) from error
 
 
+class MixingError(HessdiagError):
+    """The outputs of an example depend on other examples."""
+
+
 def mixing() -> HessdiagError:
     """The refusal of a model that mixes examples, with what to do about it."""
-    return HessdiagError(
+    return MixingError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
         " without batch_first=True, a sum over it, a view with positions ahead of examples), uses statistics of the"
         " batch other than those of torch's batch normalisation, branches on its values, or updates itself; pass"
-        ' mode="eval" (--eval) where it does so in training alone, or keep examples apart'
+        ' mode="eval" (--eval) where it does so in training alone, keep examples apart, or see with quick=True'
+        " (--quick) behind which layer they meet"
     )
 
 

@@ -199,7 +199,13 @@ def _measure(
     alone = 2 if settings.quick or problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
-        problem, mixed = check_few(problem, few, settings, before=like)
+        try:
+            problem, mixed = check_few(problem, few, settings, before=like)
+        except checks.MixingError:  # what runs through the network is there to see all the same
+            if not settings.quick:
+                raise
+            meeting, mixed = checks.where_mixed(problem, problem.batch.narrow(0, checks.FEW), settings.seed), set()
+            problem = replace(problem, coupled=True, meeting=meeting)
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)

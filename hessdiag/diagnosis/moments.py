@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -141,7 +141,8 @@ def sum_moments(
         if joined and part.within is None and part.size < batch.size:
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
-        watched = SignalPass(problem.model, part, balanced=not settings.quick, unseen=problem.unseen) if first else None
+        told = partial(SignalPass, unseen=problem.unseen, meeting=problem.meeting)
+        watched = told(problem.model, part, balanced=not settings.quick) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         passes.extend([watched] if watched else [])
         return sums

@@ -76,13 +76,13 @@ def overview() -> str:
 
 # At equal gravity the likelier cause comes first.
 ORDER = (
-    "HD113", "HD404", "HD105", "HD402", "HD114", "HD120", "HD116", "HD405", "HD208", "HD401", "HD201", "HD203", "HD202",
-    "HD205", "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110", "HD112", "HD103", "HD102",
-    "HD101", "HD118", "HD117", "HD121", "HD403",
+    "HD113", "HD404", "HD105", "HD402", "HD114", "HD122", "HD120", "HD116", "HD405", "HD208", "HD401", "HD201",
+    "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110",
+    "HD112", "HD103", "HD102", "HD101", "HD118", "HD117", "HD121", "HD403",
 )  # fmt: skip
 CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
-    "HD208", "HD109", "HD115", "HD103", "HD104",
+    "HD208", "HD109", "HD115", "HD103", "HD104", "HD122",
 }  # fmt: skip
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD121", "HD206", "HD401"}
 # A cause and what it accounts for whatever layers both name; other effects name one of its layers.
@@ -90,6 +90,7 @@ BECAUSE = {
     ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
     ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD103", "HD101"), ("HD103", "HD102"),
     ("HD103", "HD110"), ("HD202", "HD110"), ("HD401", "HD121"),
+    ("HD122", "HD116"), ("HD122", "HD102"),
 }  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.
 NOT_LEARNING = {"HD113", "HD121", "HD116", "HD401", "HD403", "HD404", "HD405"}

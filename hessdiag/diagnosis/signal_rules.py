@@ -422,6 +422,20 @@ def unseen(net: Net) -> Finding | None:
     return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
 
+def meeting(net: Net) -> Finding | None:
+    """HD122: the outputs of an example depend on the others of its batch."""
+    if not net.signals.meeting:
+        return None
+    path, ordered = net.signals.meeting
+    blocks = (net.name_of(path),) if path in net.weight_of else ()
+    where = f" behind {listed(blocks)}" if blocks else ""
+    message = f"Examples of the batch meet{where}: the outputs of one depend on the others"
+    message += ", and on their order." if ordered else "."
+    advice = "Look for a layer without batch_first=True, a view that takes positions for examples, or a sum, mean or"
+    advice += " softmax over the first dimension."
+    return Finding("HD122", "warning", blocks, message, advice, 1.0, 0.0)
+
+
 def shown(net: Net) -> Finding | None:
     """HD116: the target stands in what the output sees, which then copies it."""
     if not net.signals.shown:
@@ -593,6 +607,6 @@ def stays(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
-    out_of_reach, astray, unseen, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
+    out_of_reach, astray, unseen, meeting, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
     below_epsilon,
 )  # fmt: skip

@@ -106,8 +106,11 @@ class SignalPass:
     What goes wrong here costs the measurement nothing: the model may do anything in its forward pass.
     """
 
-    def __init__(self, model: nn.Module, part: Batch, *, balanced: bool = False, unseen: tuple[str, ...] = ()) -> None:
-        self.model, self.part, self.unseen = model, part, unseen
+    def __init__(
+        self, model: nn.Module, part: Batch, *, balanced: bool = False, unseen: tuple[str, ...] = (),
+        meeting: tuple[str, bool] | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.part, self.unseen, self.meeting = model, part, unseen, meeting
         self.balanced = balanced  # with what a balance of curvatures needs
         self.layers: dict[str, _Noted] = {}
         self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
@@ -275,6 +278,7 @@ class SignalPass:
             output_variance=float(outputs.var(correction=0)),
             input_sq=_input_sq(part),
             unseen=self.unseen or self._ignored(y, of_mean),
+            meeting=self.meeting,
             repeated=_repeated(y.detach(), part),
             same_along=_same_along(model, part, y.detach(), of_mean),
             sent_back=sent_back,

@@ -168,6 +168,7 @@ class Signals(Record):
         sources: paths of the layers that wrote the outputs.
         input_sq: E[x²] of floating-point inputs; NaN where there are none.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
+        meeting: the layer behind which examples meet outside of normalisations, and whether in their order.
         repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
         same_along: a dimension of the outputs along which they are all equal in each example, and stay so as all learn;
             0 where there is none.
@@ -212,6 +213,7 @@ class Signals(Record):
     sources: tuple[str, ...] = ()
     input_sq: float
     unseen: tuple[str, ...] = ()
+    meeting: tuple[str, bool] | None = None
     repeated: float = 0.0
     same_along: int = 0
     sent_back: str

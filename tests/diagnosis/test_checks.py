@@ -296,4 +296,19 @@ def test_a_network_that_enlarges_rounding_is_called_chaotic_and_not_one_that_mix
         hessdiag.diagnose(network, x, labels, quick=True)
     model.forward = lambda x: last(model, x) + 1e-2 * last(model, x).roll(1, 0)
     with NOT_APART:
-        hessdiag.diagnose(model, floats, labels, quick=True)
+        hessdiag.diagnose(model, floats, labels)
+
+
+def test_a_quick_diagnosis_says_behind_which_layer_examples_meet() -> None:
+    """An LSTM that reads the examples as time, statistics of one's own, and neither."""
+    torch.manual_seed(0)
+    x, labels = torch.randn(6, 5, 8), torch.randint(3, (6,))
+    layers = {"first": nn.Linear(8, 8), "cell": nn.LSTM(8, 8), "last": nn.Linear(8, 3)}
+    over = Net(lambda m, x: m.last(m.cell(m.first(x))[0][:, -1]), **layers)
+    centred = Net(lambda m, x: m.last(m.first(x).mean(1) - m.first(x).mean((0, 1))), **layers)
+    apart = Net(lambda m, x: m.last(m.first(x).mean(1)), **layers)
+    for model, order in ((over, True), (centred, False), (apart, None)):
+        with unchanged(model, x):
+            found = [each for each in hessdiag.diagnose(model, x, labels, quick=True).findings if each.rule == "HD122"]
+        assert [each.blocks for each in found] == ([] if order is None else [("first.weight",)])
+        assert [each.message.endswith("order.") for each in found] == ([] if order is None else [order])

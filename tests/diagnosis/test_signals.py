@@ -543,8 +543,9 @@ def test_what_training_on_the_batch_makes_of_a_layer_is_named() -> None:
     x, t = torch.randn(64, 8), 1000 * torch.randn(64, 1)
     with unchanged(model):
         report = hessdiag.diagnose(model, x, t, loss=lambda y, t: F.mse_loss(y, t), fit=True, quick=True)
-    (found,) = report.findings
+    found, cause = report.findings
     assert (found.rule, found.severity, found.blocks) == ("HD121", "fault", ("2.weight",))
+    assert (cause.rule, cause.severity, cause.blocks) == ("HD105", "warning", ("4.weight",))
     assert re.search(r"leaves 9. % of its loss .* After that: .. % of the units after layer 2 are flat", found.message)
     assert hessdiag.Report.from_json(report.to_json()).findings == report.findings
 
