@@ -387,10 +387,7 @@ class CallableLoss(Loss):
             with Noise() as drawn:
                 values = self.value(y, targets)
         except UNFIT as error:
-            message = self._unusable(y, targets, error)
-            if len(y) > 1 and self._takes(y, targets):
-                raise CoupledError(f"{message}; or pass per='batch' (--per batch)") from error
-            raise HessdiagError(message) from error
+            raise self._unusable(y, targets, error) from error
         if drawn.noted:
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
             raise HessdiagError(f"{message} or draw them once")
@@ -462,20 +459,18 @@ class CallableLoss(Loss):
             raise HessdiagError(f"{message} return a scalar, the mean over the examples it was given")
         return loss.reshape(())
 
-    def _takes(self, y: Tensor, targets: Tensor | None) -> bool:
-        """Whether several examples together are what the function was made for."""
-        try:
-            return bool(self._one(y, targets).isfinite())
-        except (*UNFIT, HessdiagError):
-            return False
-
-    def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> str:
-        """What the loss was called with, and what it made of it."""
+    def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> HessdiagError:
+        """What the loss was called with, and what it made of it; of one that takes several examples, how to pass it."""
         shape = tuple(self.reading.forms[0].restore(y[:1]).shape)
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         how = "write a function of these two that returns a scalar; of a model's output object pick the tensor with"
-        return f"the loss {self.name!r} cannot be called with {call}: {how} output=..."
+        message = f"the loss {self.name!r} cannot be called with {call}: {how} output=..."
+        try:
+            several = len(y) > 1 and bool(self._one(y, targets).isfinite())
+        except (*UNFIT, HessdiagError):
+            several = False
+        return CoupledError(f"{message}, or pass per='batch' (--per batch)") if several else HessdiagError(message)
 
 
 class BatchLoss(CallableLoss):

@@ -352,7 +352,7 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return "fault", (), what, advice, 1.0, 0.0
     if signals.dropped:
-        share = f"{100 * signals.dropped_share:.0f} %"
+        share = f"{trimmed(100 * signals.dropped_share)} %"
         what = f"{signals.dropped} drops {share} of what it reads in training (usual: up to 50 %)."
         grade: Severity = "fault" if signals.dropped_share >= 1 else "warning"
         return grade, (), what, "Pass the share to drop, not that to keep.", signals.dropped_share, 0.5
