@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -24,6 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
+from hessdiag.diagnosis.roles import Bound, ending
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 
@@ -32,16 +32,13 @@ DROPPED = 0.8  # of what a layer reads; healthy networks drop half at most
 NOISES = 3  # random vectors like the outputs, beside the first
 
 
-def fit_of(
-    model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss, last: str, size: float = 1.0
-) -> dict[str, Any]:
+def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
     """Fields of `hessdiag.results.signals.Signals` on the loss.
 
     Args:
         model, part: the network and examples.
         y, own: their outputs (B, *out), whose graph is alive, and the gradients of their losses there.
         loss: of the outputs.
-        last, size: the operation that made the outputs, and how large they can be where it is a product of unit rows.
     """
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
@@ -49,7 +46,11 @@ def fit_of(
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     turns = {piece: _rises(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"}
-    bound = partial(BOUNDS.get(last, lambda z, size: z), size=size)
+    names, bounds = ending(y.grad_fn, at)
+    last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
+
+    def bound(z: Tensor) -> Tensor:
+        return bounds(z) if bounds else z
 
     def of(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(bound(z), targets)
@@ -72,13 +73,14 @@ def fit_of(
     most = max(drops, key=drops.__getitem__)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
+        "bounded": " of a ".join(names),
         "initial_loss": initial,
         "initial_loss_stderr": scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, loss.of_all, at, targets, best) if last in BOUNDS and not meant else math.nan,
-        **({} if known else _asked(of, at, own, part, constant, initial, within=last in BOUNDS)),
+        "floor": _floor(of, loss.of_all, at, targets, best) if bounds and not meant else math.nan,
+        **({} if known else _asked(of, at, own, part, constant, initial, within=bool(bounds))),
         **_broadcast(loss, at, targets),
         "dropped": most if drops[most] >= DROPPED else "",
         "dropped_share": drops[most],
@@ -186,15 +188,7 @@ def _descended(of: Callable[[Tensor], Tensor], start: Tensor, enough: float = -m
     return least, best
 
 
-Bound = Callable[[Tensor], Tensor]
 Of = Callable[[Tensor, Tensor | None], Tensor]
-BOUNDS: dict[str, Callable[[Tensor, float], Tensor]] = {  # what ends a network, of free numbers
-    "softmax": lambda z, size: z.softmax(-1),
-    "sigmoid": lambda z, size: z.sigmoid(),
-    "tanh": lambda z, size: z.tanh(),
-    "relu": lambda z, size: nn.functional.softplus(z),
-    "cosine": lambda z, size: size * (z / size).tanh(),
-}
 MOST_FITTED = 2**20  # outputs
 ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the order of 1 by rounding
 SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1

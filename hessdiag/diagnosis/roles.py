@@ -12,10 +12,13 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial, reduce
 from itertools import accumulate
 from operator import mul
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from hessdiag.derivatives.losses import sums_to_one
@@ -365,22 +368,72 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     return swapped or passed
 
 
-def last_operation(root: Node) -> tuple[str, float]:
-    """Name of what made the outputs, but for changes of shape, such as `"softmax"` or `"LogSoftmax"`; and their bound.
+Bound = Callable[[Tensor], Tensor]
 
-    This is known of a product of rows that all have one norm, which is called `"cosine"`.
+
+def ending(root: Node, y: Tensor) -> tuple[tuple[str, ...], Bound | None]:
+    """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
+    numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
     """
-    *_, root = unchanged(root)
+    *_, node = unchanged(root)
+    last = re.sub(r"Backward\d*$", "", node.name())
+    if size := _size_of_products(root):
+        return ("cosine",), lambda z: size * (z / size).tanh()
+    norms, scales = y.norm(dim=-1), bool(_scaled_by(node)) or getattr(node, "_saved_weight", None) is not None
+    if re.match("Div|NativeLayerNorm", last) and not scales and _is_one(norms):
+        return ("normalisation",), lambda z: float(norms.mean()) * F.normalize(z, dim=-1)
+    names: list[str] = []
+    steps: list[Bound] = []
+    while node is not None and (found := _bound_of(node, y)):
+        names, steps = [*names, found[0]], [found[1], *steps]
+        *_, node = unchanged(parents_of(node)[0]) if parents_of(node) else (None,)
+
+    def bound(z: Tensor) -> Tensor:
+        return reduce(lambda at, step: step(at), steps, z)
+
+    return (tuple(names), bound) if names else ((_NONLINEARITIES.get(last, last),), None)
+
+
+def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound] | None:
+    """Name of an operation that bounds what it writes, and one with the same range, which is flat nowhere."""
+    name = re.sub(r"Backward\d*$", "", node.name())
+    low, high = (getattr(node, f"_saved_{end}", getattr(node, f"_saved_{end}_val", None)) for end in ("min", "max"))
+    if name in ("Clamp", "Hardtanh"):
+        return ("relu6" if (low, high) == (0, 6) else "clamp"), partial(_between, low=low, high=high)
+    if name == "Softmax":
+        same = node._saved_result.shape == y.shape and node._saved_dim < y.dim()  # else the last one of another shape
+        return "softmax", partial(torch.softmax, dim=node._saved_dim if same else -1)
+    if name == "Pow" and node._saved_exponent % 2 == 0:
+        return "square", F.softplus
+    return (_NONLINEARITIES.get(name, name.lower()), _RANGES[name]) if name in _RANGES else None
+
+
+_RANGES: dict[str, Bound] = {
+    "Sigmoid": torch.sigmoid, "Hardsigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": F.softplus,
+    "Softplus": F.softplus, "Exp": torch.exp, "Abs": F.softplus,
+}  # fmt: skip
+
+
+def _between(z: Tensor, *, low: float | None, high: float | None) -> Tensor:
+    if low is None or high is None:
+        return F.softplus(z) + low if low is not None else (high or 0.0) - F.softplus(z)
+    return low + (high - low) * z.sigmoid()
+
+
+def _size_of_products(root: Node) -> float:
+    """The bound of products of rows that all have one norm, such as cosines; else 0."""
     size, product = 1.0, root
     while passes_unchanged(product) or _scaled_by(product):
         size, product = size * (_scaled_by(product) or 1.0), parents_of(product)[0]
     factors = [getattr(product, name, None) for name in ("_saved_self", "_saved_mat2")]
-    if re.match(r"B?mmBackward", product.name(), re.IGNORECASE):
-        norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
-        if len(norms) == 2 and all(float(each.max() - each.min()) < CLOSE * float(each.max()) for each in norms):
-            return "cosine", size * math.prod(float(each.max()) for each in norms)
-    name = re.sub(r"Backward\d*$", "", root.name())
-    return _NONLINEARITIES.get(name, name), 1.0
+    norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
+    product_of_two = re.match(r"B?mmBackward", product.name(), re.IGNORECASE) and len(norms) == 2
+    return size * math.prod(float(each.max()) for each in norms) if product_of_two and all(map(_is_one, norms)) else 0.0
+
+
+def _is_one(numbers: Tensor) -> bool:
+    """Whether they are all the same."""
+    return float(numbers.max() - numbers.min()) < CLOSE * float(numbers.max())
 
 
 def unchanged(root: Node) -> Iterator[Node]:

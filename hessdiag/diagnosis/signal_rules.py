@@ -14,7 +14,7 @@ ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
-INPUT_SQ, TARGET_SQ, PULL = 100.0, 1000.0, 100.0
+INPUT_SQ, TARGET_SQ, PULL = 100.0, 1000.0, 200.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
@@ -331,7 +331,9 @@ def out_of_reach(net: Net) -> Finding | None:
     message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
     message += f" below {usual:.0f} %)."
     advice = f"Take the {signals.bounded} away, or scale the targets into its range."
-    if signals.bounded == "cosine":
+    if signals.bounded == "normalisation":
+        advice = "Multiply what is normalised by a scale, such as 10, or leave the normalisation out."
+    elif signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse":
         logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"

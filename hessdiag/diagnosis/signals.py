@@ -25,7 +25,7 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import Graph, attentions, last_operation, mixes_axes, unchanged, written_by
+from hessdiag.diagnosis.roles import Graph, attentions, mixes_axes, unchanged, written_by
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
@@ -234,12 +234,9 @@ class SignalPass:
         uses = {name: each | {"one key"} if leaves[name] in idle else each for name, each in uses.items()}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
-        last, reach = last_operation(y.grad_fn)
         compared = self.part.targets is not None  # else they may be features
         drops = [self.dropping[node] for node in unchanged(y.grad_fn) if compared and node in self.dropping]
         return uses, {
-            "bounded": last,
-            "reach": reach,
             "drops_outputs": next(iter(drops), ""),
             "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
             "sources": tuple(written_by(y.grad_fn, written, {})),
@@ -286,7 +283,7 @@ class SignalPass:
             fresh_norms=sum(map(_is_fresh, fixed)),
             layers=layers,
             **of_outputs,
-            **fit_of(model, part, y, own[0], loss, of_outputs["bounded"], of_outputs["reach"]),
+            **fit_of(model, part, y, own[0], loss),
             parameters=parameter_signals(
                 model,
                 of_mean,

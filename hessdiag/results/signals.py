@@ -143,8 +143,8 @@ class Signals(Record):
         scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on,
             where the gradient leaves room for much less than a constant guess.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
-        bounded, reach, floor: the operation that ends the network, the size that products of unit rows can have, and by
-            how much of the chance loss a bound keeps the loss above what free outputs could reach.
+        bounded, floor: the operation that ends the network, or those one after the other that bound its outputs, and by
+            how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
@@ -189,7 +189,6 @@ class Signals(Record):
     output_varies: float = math.nan
     scaled_loss: float = math.nan
     bounded: str = ""
-    reach: float = 1.0
     floor: float = math.nan
     broadcast: str = ""
     would_broadcast: str = ""

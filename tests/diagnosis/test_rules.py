@@ -105,7 +105,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD102", layer_of("out_sq", "l2"), 1.1e-5, 0.9e-5),
     ("HD103", chain, 0.98e4, 1.02e4),
     ("HD104", residual, 29.5, 30.5),
-    ("HD105", lambda v: network(loss_kind="other", pull=v), 99.0, 101.0),
+    ("HD105", lambda v: network(loss_kind="other", pull=v), 199.0, 201.0),
     ("HD113", lambda v: network(dropped="drop" if v else "", dropped_share=0.8), 0, 1),
     ("HD113", lambda v: network(drops_outputs=v), "", "drop"),
     ("HD105", lambda v: network(input_sq=v, layers={"l0": {"x_sq": v}}), 99.0, 101.0),
@@ -417,6 +417,25 @@ def test_a_softmax_cannot_be_right_of_several_classes_at_once() -> None:
     for last, rules in ((nn.Softmax(1), ["HD113"]), (nn.Sigmoid(), [])):
         found = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 6), last), x, t, loss=F.binary_cross_entropy, quick=True)
         assert [each.rule for each in found.findings] == rules
+
+
+ENDS: dict[str, tuple[list[nn.Module], bool]] = {  # what a network ends in, and whether the targets are out of reach
+    "clamp": ([nn.Hardtanh()], True), "relu6": ([nn.ReLU6()], True), "sigmoid of a sigmoid": ([nn.Sigmoid()] * 2, True),
+    "softplus": ([nn.Softplus()], True), "exp": ([networks.Net(lambda _, x: x.exp())], True),
+    "normalisation": ([networks.Net(lambda _, x: F.normalize(x, dim=1))], True),
+    "Div": ([networks.Net(lambda _, x: x / 2)], False), "Addmm": ([], False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_what_bounds_the_outputs_is_named_where_targets_are_beyond(name: str) -> None:
+    torch.manual_seed(0)
+    (last, beyond), x = ENDS[name], torch.randn(32, 4)
+    report = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 3), *last), x, 3 * x[:, :3] - 2, quick=True)
+    assert report.signals is not None
+    assert report.signals.bounded == name
+    told = [each for each in report.findings if each.rule == "HD113"]
+    assert [f"ends in a {name}, which keeps" in each.message for each in told] == [True] * beyond
 
 
 @pytest.mark.parametrize(("step", "rules"), [(0.1, []), (3.0, ["HD115"])])
