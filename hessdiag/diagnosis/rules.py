@@ -90,7 +90,7 @@ BECAUSE = {
     ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
     ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD103", "HD101"), ("HD103", "HD102"),
     ("HD103", "HD110"), ("HD202", "HD110"), ("HD401", "HD121"),
-    ("HD122", "HD116"), ("HD122", "HD102"),
+    ("HD122", "HD116"), ("HD122", "HD102"), ("HD105", "HD102"), ("HD105", "HD110"),
 }  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.
 NOT_LEARNING = {"HD113", "HD121", "HD116", "HD401", "HD403", "HD404", "HD405"}

@@ -14,7 +14,7 @@ ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
-INPUT_SQ, TARGET_SQ, PULL = 100.0, 1000.0, 200.0
+INPUT_SQ, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e-5, 1000.0, 200.0
 CHAIN, CHAIN_FAULT = 1e4, 1e6
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
@@ -30,7 +30,7 @@ def initial_loss(net: Net) -> Finding | None:
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
     away = signals.initial_loss if math.isnan(signals.chance_sq) else min(signals.initial_loss, signals.chance_sq)
     near = not classes and max(away, signals.output_sq) < 1  # a few steps away
-    if not surely > note / 2 or near or raw_inputs(net):
+    if not surely > note / 2 or near or raw_inputs(net) or raw_targets(net):
         return _wide_logits(net)
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
@@ -207,29 +207,39 @@ BOUNDED = ("softmax", "sigmoid", "tanh")
 
 
 def raw_inputs(net: Net) -> Finding | None:
-    """HD105: inputs or targets far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
-    signals = net.signals
+    """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
-    path = max((path for path in read if read[path] > INPUT_SQ), key=read.__getitem__, default=None)
-    what = "inputs" if path else "targets"
-    wide = signals.loss_kind == "mse" and signals.chance_loss > TARGET_SQ
-    if not path and (wide or (signals.pull > PULL and signals.bounded not in BOUNDED)):
-        ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
-        path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
-    if not path:
+    large = [o for o in read if read[o] > INPUT_SQ]
+    small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ and "norm" not in net.layers[o].labels]
+    if not large and not small:
         return None
-    sq = read[path] if what == "inputs" else signals.chance_loss if wide else signals.pull**2
-    size = short(math.sqrt(sq))
-    message = f"The {what} at {path} are of size {size} (usual: below {trimmed(math.sqrt(INPUT_SQ))})."
-    advice = f"Standardise the {what}: subtract their mean, and divide by their standard deviation, about {size}."
-    if what == "targets" and not wide:
+    path = max(large, key=read.__getitem__) if large else min(small, key=read.__getitem__)
+    size, limit = short(math.sqrt(read[path])), INPUT_SQ if large else SMALL_INPUT_SQ
+    message = (
+        f"The inputs at {path} are of size {size} (usual: {'below' if large else 'above'} {short(math.sqrt(limit))})."
+    )
+    advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
+    grade: Severity = "note" if "norm" in net.layers[path].labels else "fault" if net.loss_ratio > 4 else "warning"
+    return Finding("HD105", grade, (net.name_of(path),), message, advice, read[path], limit)
+
+
+def raw_targets(net: Net) -> Finding | None:
+    """HD105 of the targets, as they are or as the loss shows them."""
+    signals, squared = net.signals, net.signals.loss_kind == "mse" and net.signals.chance_loss > TARGET_SQ
+    ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
+    path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
+    if not path or raw_inputs(net) or not (squared or (signals.pull > PULL and signals.bounded not in BOUNDED)):
+        return None
+    size = short(math.sqrt(signals.chance_loss) if squared else signals.pull)
+    message = f"The targets of {path} are of size {size} (usual: below {short(math.sqrt(TARGET_SQ))})."
+    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {size}."
+    if not squared:
         message = f"The loss pulls the outputs of {path} by {size} (usual: below {trimmed(PULL)}): targets are of that"
         message += " size, or one term of it outweighs all others."
         advice = f"Scale the targets, or that term, down by about {size}."
-    normed = what == "inputs" and "norm" in net.layers[path].labels
-    sure = net.loss_ratio > 4 and (wide or what == "inputs")
-    severity: Severity = "note" if normed else "fault" if sure else "warning"
-    return Finding("HD105", severity, (net.name_of(path),), message, advice, sq, INPUT_SQ)
+    grade: Severity = "fault" if squared and net.loss_ratio > 4 else "warning"
+    value, limit = (signals.chance_loss, TARGET_SQ) if squared else (signals.pull, PULL)
+    return Finding("HD105", grade, (net.name_of(path),), message, advice, value, limit)
 
 
 def operations(net: Net) -> Finding | None:
@@ -485,7 +495,9 @@ ATTENTIONS = 4
 def unskipped(net: Net) -> Finding | None:
     """HD118: attention upon attention, and no skip connection."""
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
-    if net.residual or len(attending) < ATTENTIONS:
+    first = min((net.order[path] for path in attending.values()), default=0)
+    skips = any("add" in layer.labels for path, layer in net.layers.items() if net.order[path] > first)
+    if skips or len(attending) < ATTENTIONS:  # positions are added before
         return None
     blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
     message = f"{len(attending)} attentions follow each other without a skip connection, with {listed(blocks)}."
@@ -608,7 +620,7 @@ def stays(net: Net) -> Finding | None:
 
 
 RULES = (
-    initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, operations, drowned,
+    initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, raw_targets, operations, drowned,
     out_of_reach, astray, unseen, meeting, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
     below_epsilon,
 )  # fmt: skip
