@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -378,11 +379,8 @@ class CallableLoss(Loss):
         except (*UNFIT, HessdiagError):  # it reads one example at a time
             return super().of_all(y, targets)
 
-    def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> bool:
-        """Refuse a function that cannot read these examples or draws random numbers; whether it has second derivatives.
-
-        One without is refused where these are needed `twice`.
-        """
+    def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> None:
+        """Refuse a function that cannot read these examples, draws random numbers, or lacks derivatives it needs."""
         try:
             with Noise() as drawn:
                 values = self.value(y, targets)
@@ -402,13 +400,11 @@ class CallableLoss(Loss):
                 " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
             )
         try:
-            self.hessian_product(y, targets, torch.ones_like(y))
+            if twice:
+                self.hessian_product(y, targets, torch.ones_like(y))
         except UNFIT as error:
-            if not twice:
-                return False
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
             raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
-        return True
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and a product with the Hessian."""
@@ -540,8 +536,8 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     if reading.per == "example" and chosen.compares(many, theirs):
         message = f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
         raise CoupledError(f"{message} per='batch' (--per batch)")
-    curved = chosen.check(many, theirs, twice=not reading.linear)
-    return _curved(chosen, many, theirs, reading) if curved and reading.matrix == "ggn" else chosen
+    chosen.check(many, theirs, twice=not reading.linear)
+    return _curved(chosen, many, theirs, reading) if reading.matrix == "ggn" else chosen
 
 
 def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
@@ -549,10 +545,13 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
 
     With z of log_softmax(z) in place of z, cross-entropy and its Gauss-Newton matrix are the same.
     """
-    z, gradient = torch.randn(y.shape, generator=stream(0, "curvature of the loss")).to(y), loss.gradient(y, targets)
-    if bool((loss.hessian_product(y, targets, z) != 0).any()) or not bool((gradient != 0).any()):
-        return loss
     log_probabilities = [dim for dim in {1, y.dim() - 1} if bool((y.exp().sum(dim) - 1).abs().max() < SAME[y.dtype])]
+    if reading.linear and not log_probabilities:
+        return loss
+    z, gradient = torch.randn(y.shape, generator=stream(0, "curvature of the loss")).to(y), loss.gradient(y, targets)
+    with suppress(*(UNFIT if reading.linear else ())):
+        if bool((loss.hessian_product(y, targets, z) != 0).any()) or not bool((gradient != 0).any()):
+            return loss
     for dim in log_probabilities if targets is not None and y.dim() > 1 else []:
         given = {key: getattr(loss.function, key, None) for key in ("weight", "ignore_index", "reduction")}
         module = nn.CrossEntropyLoss(**{key: value for key, value in given.items() if value is not None})
