@@ -20,6 +20,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind7,
     blind7_healthy,
     blind8,
+    blind8_healthy,
     convolutional,
     language,
     other,

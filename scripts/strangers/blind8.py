@@ -150,7 +150,7 @@ def long_words(planted: bool, d: int = 48) -> Task:
     return stream(model, draw, F.cross_entropy)
 
 
-@report("a mask without effect", GITHUB + "theislab/CellFlow/issues/226", guilty=r"token|qkv|kv|pool",
+@report("a mask without effect", GITHUB + "theislab/CellFlow/issues/226", guilty=r"token|kv",
         says=r"mask|padding|no effect|ignor|unused",
         fault="a class token pools conditions with attention that never gets the mask: it reads padding")  # fmt: skip
 def conditions(planted: bool, d: int = 32) -> Task:
@@ -217,7 +217,7 @@ def swapped_entropy(planted: bool) -> Task:
     return stream(net, draw, loss if planted else F.cross_entropy, F.cross_entropy)
 
 
-@report("statistics of all sets", GITHUB + "manzilzaheer/DeepSets/pull/2", guilty=r"rho",
+@report("statistics of all sets", GITHUB + "manzilzaheer/DeepSets/pull/2", guilty=r"rho\.3",
         says=rf"{MIXED}|broadcast|shape",
         fault="answers (B, 1) less statistics (B,) make a matrix of all pairs")  # fmt: skip
 def statistics(planted: bool) -> Task:
@@ -284,7 +284,7 @@ def brackets(planted: bool) -> Task:
     return stream(model, draw, loss, regret)
 
 
-@report("nodes beside loops", GITHUB + "dmlc/dgl/pull/2887", guilty=r"out|last", says=rf"{MIXED}|broadcast|shape",
+@report("nodes beside loops", GITHUB + "dmlc/dgl/pull/2887", guilty=r"(relations|loops)\.1", says=rf"{MIXED}|broadcast|shape",
         fault="with one output, messages (N,) are added to self-loops (N, 1): every node to every other")  # fmt: skip
 def loops(planted: bool, d: int = 32, n: int = 64) -> Task:
     def run(m: Any, x: Tensor, a: Tensor) -> Tensor:  # (N, 6), (relations, N, N)
@@ -329,7 +329,7 @@ def peptides(planted: bool, d: int = 48) -> Task:
     return stream(model, draw, F.mse_loss)
 
 
-@report("triplets of numbers", GITHUB + "liorshk/facenet_pytorch/issues/6", guilty=r"net|embed", says=CUT,
+@report("triplets of numbers", GITHUB + "liorshk/facenet_pytorch/issues/6", guilty=r"net", says=CUT,
         fault="hard triplets are picked by way of NumPy: the loss of them has no gradient")  # fmt: skip
 def triplets(planted: bool) -> Task:
     def apart(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
@@ -417,7 +417,7 @@ def blank(planted: bool, d: int = 48, words: int = 5) -> Task:
     return stream(model, draw, partial(ctc, nothing=0) if planted else ctc, ctc)
 
 
-@report("means of unlike numbers", GITHUB + "AppliedDataSciencePartners/WorldModels/issues/12", guilty=r"encoder|code",
+@report("means of unlike numbers", GITHUB + "AppliedDataSciencePartners/WorldModels/issues/12", guilty=r"^(encoder|code)\.",
         says=r"balance|dominat|weight|KL|divergence|collapse|prior|term",
         fault="both errors of a VAE are means: 256 pixels weigh no more than 8 latents, and are given up")  # fmt: skip
 def worlds(planted: bool) -> Task:
@@ -489,7 +489,7 @@ def half_sine(planted: bool) -> Task:
 
 
 @report("a sine by normal weights", STATS + "320289/approximate-the-sine-function-with-shallow-neural-network",
-        guilty=r"layers", says=rf"{LARGE}|satur",
+        guilty=r"layers\.[1-5]", says=rf"{LARGE}|satur",
         fault="weights of N(0, 1) whatever the number of inputs, 32 to 256: each tanh is at an end")  # fmt: skip
 def rough_sine(planted: bool) -> Task:
     def layer(m: Any, x: Tensor) -> Tensor:
@@ -509,7 +509,7 @@ def rough_sine(planted: bool) -> Task:
 
 
 @report("a transformer one wide", FORUM + "transformer-cannot-predict-next-number-in-linear-sequence/184454",
-        guilty=r"encoder", says=rf"{SAME}|width|\bwide\b|narrow|LayerNorm|layer normali[sz]ation",
+        guilty=r"norm\d", says=rf"{SAME}|width|\bwide\b|narrow|LayerNorm|layer normali[sz]ation",
         fault="d_model is 1, and layer normalisation of one number always returns its bias")  # fmt: skip
 def one_wide(planted: bool) -> Task:
     d = 1 if planted else 32
@@ -542,7 +542,7 @@ def xor(planted: bool) -> Task:
 
 
 @report("twice what it hears", WHOSEBUG + "4955529/Why-is-very-simple-PyTorch-LSTM-model-not-learning",
-        guilty=r"lstm", says=rf"range|bound|tanh|satur|{TARGETS}",
+        guilty=r"lstm.*l1", says=rf"range|bound|tanh|satur|{TARGETS}",
         fault="an LSTM's states, which stay within ±1, are the answers themselves, and those reach ±2")  # fmt: skip
 def audio(planted: bool, n: int = 8) -> Task:
     def run(m: Any, x: Tensor) -> Tensor:
@@ -559,7 +559,7 @@ def audio(planted: bool, n: int = 8) -> Task:
 
 
 @report("colours below zero", WHOSEBUG + "5616116/What-could-cause-a-VAE-Variational-AutoEncoder-to-output-random-"
-        "noise-even-after-training", guilty=r"decoder\.\d", says=rf"sigmoid|range|{TARGETS}|satur",
+        "noise-even-after-training", guilty=r"decoder\.3", says=rf"sigmoid|range|{TARGETS}|satur",
         fault="images are normalised to ±1, and the decoder ends in a sigmoid")  # fmt: skip
 def colours(planted: bool) -> Task:
     def run(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -638,7 +638,7 @@ def nothing(planted: bool, d: int = 32, n: int = 20) -> Task:
 
 @report("edges of flat pictures", "https://openillumi.com/en/en-fix-pytorch-cpu-nan-powbackward0", guilty=r"out",
         says=rf"{BROKEN}|root|sqrt",
-        fault="√(gx² + gy²) without an ε in a loss of edges: where a picture is flat its slope is infinite")  # fmt: skip
+        fault="√(gx² + gy²) without an ε in a loss on edges: no finite slope where a picture is flat")  # fmt: skip
 def edges(planted: bool) -> Task:
     def edge(x: Tensor) -> Tensor:
         right, down = x[..., 1:, 1:] - x[..., 1:, :-1], x[..., 1:, 1:] - x[..., :-1, 1:]
