@@ -284,7 +284,8 @@ def brackets(planted: bool) -> Task:
     return stream(model, draw, loss, regret)
 
 
-@report("nodes beside loops", GITHUB + "dmlc/dgl/pull/2887", guilty=r"(relations|loops)\.1", says=rf"{MIXED}|broadcast|shape",
+@report("nodes beside loops", GITHUB + "dmlc/dgl/pull/2887", guilty=r"(relations|loops)\.1",
+        says=rf"{MIXED}|broadcast|shape",
         fault="with one output, messages (N,) are added to self-loops (N, 1): every node to every other")  # fmt: skip
 def loops(planted: bool, d: int = 32, n: int = 64) -> Task:
     def run(m: Any, x: Tensor, a: Tensor) -> Tensor:  # (N, 6), (relations, N, N)
@@ -417,8 +418,8 @@ def blank(planted: bool, d: int = 48, words: int = 5) -> Task:
     return stream(model, draw, partial(ctc, nothing=0) if planted else ctc, ctc)
 
 
-@report("means of unlike numbers", GITHUB + "AppliedDataSciencePartners/WorldModels/issues/12", guilty=r"^(encoder|code)\.",
-        says=r"balance|dominat|weight|KL|divergence|collapse|prior|term",
+@report("means of unlike numbers", GITHUB + "AppliedDataSciencePartners/WorldModels/issues/12",
+        guilty=r"^(encoder|code)\.", says=r"balance|dominat|weight|KL|divergence|collapse|prior|term",
         fault="both errors of a VAE are means: 256 pixels weigh no more than 8 latents, and are given up")  # fmt: skip
 def worlds(planted: bool) -> Task:
     def run(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
