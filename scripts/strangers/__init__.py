@@ -19,6 +19,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind6_healthy,
     blind7,
     blind7_healthy,
+    blind8,
+    blind8_healthy,
     convolutional,
     language,
     other,
