@@ -46,7 +46,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     turns = {piece: _rises(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"}
-    names, bounds = ending(y.grad_fn, at)
+    names, bounds = ending(y.grad_fn, at, _pieces(part))
     last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
 
     def bound(z: Tensor) -> Tensor:

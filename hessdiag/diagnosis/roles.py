@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import accumulate
@@ -257,6 +257,12 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     return {}
 
 
+def at_its_end(node: Node) -> dict[str, float]:
+    """What a nonlinearity did that a module has at its own end."""
+    *_, last = unchanged(node)
+    return _what_it_did(last, _NONLINEARITIES.get(re.sub(r"Backward\d*$", "", last.name()), ""))
+
+
 NEARLY_ALL = 0.99  # of a row's weight
 MIN_KEYS = 32  # a causal mask leaves one row of them a single key: 3 % at most
 CLOSE = 1e-3  # of norms to each other
@@ -371,10 +377,24 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
 Bound = Callable[[Tensor], Tensor]
 
 
-def ending(root: Node, y: Tensor) -> tuple[tuple[str, ...], Bound | None]:
+def ending(
+    root: Node, y: Tensor, pieces: Sequence[tuple[int | None, int | None]]
+) -> tuple[tuple[str, ...], Bound | None]:
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
     numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
+
+    Of outputs that are joined of `pieces`, columns from one to another, each has its own, and the first names them.
     """
+    parts = [parent for parent, _ in root.next_functions]
+    if len(pieces) > 1 and len(parts) == len(pieces):
+        found = [_bounds(part, y[:, a:b]) for part, (a, b) in zip(parts, pieces, strict=True)]
+        steps = [step for _, step in found]
+
+        def joined(z: Tensor) -> Tensor:
+            each = zip(steps, pieces, strict=True)
+            return torch.cat([step(z[:, a:b]) if step else z[:, a:b] for step, (a, b) in each], 1)
+
+        return next(((names, joined) for names, step in found if step), (("Cat",), None))
     *_, node = unchanged(root)
     last = re.sub(r"Backward\d*$", "", node.name())
     if size := _size_of_products(root):
@@ -382,16 +402,21 @@ def ending(root: Node, y: Tensor) -> tuple[tuple[str, ...], Bound | None]:
     norms, scales = y.norm(dim=-1), bool(_scaled_by(node)) or getattr(node, "_saved_weight", None) is not None
     if re.match("Div|NativeLayerNorm", last) and not scales and _is_one(norms):
         return ("normalisation",), lambda z: float(norms.mean()) * F.normalize(z, dim=-1)
+    names, bound = _bounds(root, y)
+    return (names, bound) if bound else ((_NONLINEARITIES.get(last, last),), None)
+
+
+def _bounds(node: Node | None, y: Tensor) -> tuple[tuple[str, ...], Bound | None]:
     names: list[str] = []
     steps: list[Bound] = []
-    while node is not None and (found := _bound_of(node, y)):
+    while node is not None and (found := _bound_of(node := [*unchanged(node)][-1], y)):
         names, steps = [*names, found[0]], [found[1], *steps]
-        *_, node = unchanged(parents_of(node)[0]) if parents_of(node) else (None,)
+        node = parents_of(node)[0] if parents_of(node) else None
 
     def bound(z: Tensor) -> Tensor:
         return reduce(lambda at, step: step(at), steps, z)
 
-    return (tuple(names), bound) if names else ((_NONLINEARITIES.get(last, last),), None)
+    return tuple(names), bound if names else None
 
 
 def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound] | None:
@@ -401,16 +426,19 @@ def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound] | None:
     if name in ("Clamp", "Hardtanh"):
         return ("relu6" if (low, high) == (0, 6) else "clamp"), partial(_between, low=low, high=high)
     if name == "Softmax":
-        same = node._saved_result.shape == y.shape and node._saved_dim < y.dim()  # else the last one of another shape
-        return "softmax", partial(torch.softmax, dim=node._saved_dim if same else -1)
+        shape, dim = node._saved_result.shape, node._saved_dim
+        if dim < len(shape) and shape.numel() == y.numel():
+            return "softmax", lambda z: z.reshape(shape).softmax(dim).reshape(z.shape)
+        return "softmax", partial(torch.softmax, dim=-1)
     if name == "Pow" and node._saved_exponent % 2 == 0:
         return "square", F.softplus
-    return (_NONLINEARITIES.get(name, name.lower()), _RANGES[name]) if name in _RANGES else None
+    called = "LSTM" if "Rnn" in name else _NONLINEARITIES.get(name, name.lower())
+    return (called, _RANGES[name]) if name in _RANGES else None
 
 
 _RANGES: dict[str, Bound] = {
     "Sigmoid": torch.sigmoid, "Hardsigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": F.softplus,
-    "Softplus": F.softplus, "Exp": torch.exp, "Abs": F.softplus,
+    "Softplus": F.softplus, "Exp": torch.exp, "Abs": F.softplus, "MkldnnRnnLayer": torch.tanh, "CudnnRnn": torch.tanh,
 }  # fmt: skip
 
 

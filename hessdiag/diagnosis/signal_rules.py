@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, listed, log_ratio, worst_first
@@ -15,7 +16,7 @@ SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins 
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e-5, 1000.0, 200.0
-CHAIN, CHAIN_FAULT = 1e4, 1e6
+CHAIN, CHAIN_FAULT, DECAY = 1e4, 1e6, 1e5  # of what decays Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
@@ -55,7 +56,7 @@ def initial_loss(net: Net) -> Finding | None:
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
     if excess.get(name, 1.0) > 1:
         advice = f"Multiply {name} by {short(excess[name] ** -0.5)}, so that its output is no larger than its input."
-    return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
+    return Finding("HD101", graded(surely, warn, fault) if blocks else "note", blocks, message, advice, ratio, note)
 
 
 WIDE_LOGITS, SMALLER = 16.0, 10.0
@@ -146,7 +147,8 @@ def depth_scale(net: Net) -> Finding | None:
     chain = net.chain
     if net.normalised or net.residual or len(chain) < 4:
         return None
-    if any("LSTM" in (o := net.layers[path]).kind or "gate" in o.labels or not net.scale(path) > 0 for path in chain):
+    parted = GATES | {"softmax"}  # what tells shares, or multiplies, is no link of a chain
+    if any("LSTM" in (o := net.layers[path]).kind or parted & {*o.labels} or not net.scale(path) > 0 for path in chain):
         return None
     steps = {path: math.log(net.scale(path) / need) for path in chain if (need := net.critical(path))}
     product = sum(steps.values())
@@ -159,7 +161,8 @@ def depth_scale(net: Net) -> Finding | None:
     varies = 1.0 if math.isnan(varies) else varies
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    if max(abs(product), measured) < math.log(CHAIN) and varies > 1e-3:
+    limit = CHAIN if product > 0 or forward > 0 else DECAY
+    if max(abs(product), measured) < math.log(limit) and varies > 1e-3:
         return None
     if measured < math.log(5) and varies > 1e-3:
         return None  # a nonlinearity that holds its own scale, as a saturating one does
@@ -172,8 +175,8 @@ def depth_scale(net: Net) -> Finding | None:
     value = math.exp(min(max(measured, abs(product)), 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
     what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
-    message = f"{what} (usual: within {short(math.sqrt(CHAIN))}×), in {listed(blocks)}."
-    if value < CHAIN:  # what is constant runs through
+    message = f"{what} (usual: within {short(math.sqrt(limit))}×), in {listed(blocks)}."
+    if value < limit:  # what is constant runs through
         part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
         message = f"{part} differs between examples (usual: above 3 %), most of it lost in {listed(blocks)}."
     how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
@@ -183,7 +186,7 @@ def depth_scale(net: Net) -> Finding | None:
     if outdone and blamed:
         factor = short(math.exp(-sign * blamed[blocks[0]] / 2))
         advice = f"Take back what each of them does: multiply {blocks[0]} by {factor}."
-    return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, CHAIN)
+    return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, limit)
 
 
 def residual_growth(net: Net) -> Finding | None:
@@ -212,7 +215,7 @@ def raw_inputs(net: Net) -> Finding | None:
     large = [o for o in read if read[o] > INPUT_SQ]
     small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ and "norm" not in net.layers[o].labels]
     if not large and not small:
-        return None
+        return _alike(net)
     path = max(large, key=read.__getitem__) if large else min(small, key=read.__getitem__)
     size, limit = short(math.sqrt(read[path])), INPUT_SQ if large else SMALL_INPUT_SQ
     message = (
@@ -221,6 +224,19 @@ def raw_inputs(net: Net) -> Finding | None:
     advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
     grade: Severity = "note" if "norm" in net.layers[path].labels else "fault" if net.loss_ratio > 4 else "warning"
     return Finding("HD105", grade, (net.name_of(path),), message, advice, read[path], limit)
+
+
+def _alike(net: Net) -> Finding | None:
+    """HD105 of inputs that are mostly one constant, in which examples hardly differ."""
+    firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources}
+    hit = [o for o in firsts if 0 < firsts[o] < VARIES_WARNING]
+    if not hit:
+        return None
+    path = min(hit, key=firsts.__getitem__)
+    message = f"Only {short(100 * firsts[path])} % of the inputs at {path} varies between examples (usual: above"
+    message += f" {short(100 * VARIES_WARNING)} %)."
+    advice = "Subtract the mean of the inputs, and divide by their standard deviation."
+    return Finding("HD105", "warning", (net.name_of(path),), message, advice, firsts[path], VARIES_WARNING)
 
 
 def raw_targets(net: Net) -> Finding | None:
@@ -505,7 +521,7 @@ def unskipped(net: Net) -> Finding | None:
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
 
 
-SATURATED, SATURATED_FAULT = 0.5, 0.9
+SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 3.0
 PEAKED = 0.1
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
@@ -516,13 +532,28 @@ def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
     hit = {path: s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
     if not (paths := worst_first(hit)):
-        return None
+        return _shut(net)
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
     out_sq = net.layers[paths[0]].out_sq
     message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
     return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
+
+
+def _shut(net: Net) -> Finding | None:
+    """HD106 of the gates inside LSTMs and GRUs, by the size of what they get from the inputs."""
+    hit: dict[str, float] = {}
+    for p in (p for p in net.weights if re.search("LSTM|GRU", p.kind) and "ih" in p.attribute):
+        reads = [net.layers[o].x_sq for o in p.owners if o in net.layers]
+        hit |= {p.name: p.fan_in * p.weight_sq * max(reads)} if reads and not math.isnan(max(reads)) else {}
+    hit = {name: drive for name, drive in hit.items() if drive > GATED_SQ}
+    if not (blocks := worst_first(hit)):
+        return None
+    size, usual = short(math.sqrt(hit[blocks[0]])), short(math.sqrt(GATED_SQ))
+    message = f"The gates of {listed(blocks)} get numbers of size {size} from what it reads (usual: below {usual}):"
+    advice = f"Make what {blocks[0]} reads smaller: divide it by {size}."
+    return Finding("HD106", "warning", blocks, f"{message} they are flat there.", advice, hit[blocks[0]], GATED_SQ)
 
 
 def peaked_attention(net: Net) -> Finding | None:

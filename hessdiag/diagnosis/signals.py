@@ -25,7 +25,7 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import Graph, attentions, mixes_axes, unchanged, written_by
+from hessdiag.diagnosis.roles import Graph, at_its_end, attentions, mixes_axes, unchanged, written_by
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
@@ -216,7 +216,8 @@ class SignalPass:
         for layer in self.layers.values():
             if layer.edge is not None:
                 role = graph.role_of(layer.edge.node)
-                layer.numbers |= {"labels": tuple(sorted(role.labels)), **role.numbers}
+                own = at_its_end(layer.edge.node)
+                layer.numbers |= {"labels": tuple(sorted(role.labels)), **own, **role.numbers}
             if layer.x_edge is not None:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]

@@ -244,6 +244,18 @@ def cannot_learn(net: Net) -> Finding | None:
     return Finding("HD401", "fault" if zeros else "warning", blocks, message, advice, 0.0, 0.0)
 
 
+def undefined(net: Net) -> Finding | None:
+    """HD401: gradients that are no numbers, though outputs and loss are; those nearest the outputs first."""
+    hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
+    if not hit:
+        return None
+    hit.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
+    blocks = tuple(p.name for p in hit)
+    message = f"The gradients of {listed(blocks)} are NaN or infinite, while the loss is a number."
+    advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
+    return Finding("HD401", "fault", blocks, message, advice, math.nan, 0.0)
+
+
 def _neighbourhood(p: ParameterSignals) -> str:
     """The module in which a low-rank pair lives: that of two parameters, or of two modules with one each."""
     owner = p.owners[0] if p.owners else ""
@@ -407,6 +419,6 @@ def _is_last(net: Net, name: str) -> bool:
 
 RULES = (
     outliers, sibling, fused_part, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, identical_units,
-    cannot_learn, dead, frozen, detached, unused,
+    cannot_learn, undefined, dead, frozen, detached, unused,
     one_row, unregistered,
 )  # fmt: skip
