@@ -407,11 +407,12 @@ class CallableLoss(Loss):
             raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
-        """Whether that of several examples is the mean of theirs: in value, gradient and a product with the Hessian."""
+        """Whether that of several examples is the mean of theirs: in value, gradient and Hessian product."""
         z = torch.randn(y.shape, generator=stream(0, "mean of losses")).to(y)
 
         def found(loss: Loss) -> list[Tensor]:
-            return [loss.value(y, targets).mean(), loss.gradient(y, targets), loss.hessian_product(y, targets, z)]
+            curved = [] if self.reading.linear else [loss.hessian_product(y, targets, z)]
+            return [loss.value(y, targets).mean(), loss.gradient(y, targets), *curved]
 
         try:
             whole = found(self.together)

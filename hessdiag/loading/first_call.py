@@ -373,7 +373,9 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
                            "linear": settings.quick}  # fmt: skip
     reading = Reading(settings.class_dim, outputs.class_dim, (outputs.form, batch.form), per, **how)
     resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=settings.seed, reading=reading)
-    theirs = batch.targets if batch.targets is None or batch.as_one else batch.targets[: len(y)]
+    theirs = batch.targets
+    if theirs is not None and not batch.as_one:  # a loss of a batch may be written for so many
+        y, theirs = (y[torch.arange(len(theirs)) % len(y)], theirs) if resolved.couples else (y, theirs[: len(y)])
     value = resolved.of_all(y, theirs)
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()

@@ -407,7 +407,7 @@ def test_tiny_variation_is_told_from_none_and_a_scale_changes_no_relative_curvat
 
 
 def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In chunks of 256 KiB this network goes through two examples at a time; whether they differ takes four (HD110)."""
+    """In chunks of 256 KiB this network goes through two examples at a time; whether they differ takes four (HD105)."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20000, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     x, targets = 1 + 1e-3 * torch.randn(12, 20000), torch.randint(3, (12,))
@@ -419,7 +419,7 @@ def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -
     assert few.signals.examples == 12
     said = [[(f.rule, f.severity, f.blocks) for f in report.findings] for report in (few, many)]
     assert said[0] == said[1]
-    assert "HD110" in {rule for rule, _, _ in said[0]}
+    assert "HD105" in {rule for rule, _, _ in said[0]}
 
 
 def split(m: Any, layer: nn.Module, x: Tensor) -> Tensor:
