@@ -16,7 +16,7 @@ SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins 
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e-5, 1000.0, 200.0
-CHAIN, CHAIN_FAULT, DECAY = 1e4, 1e6, 1e5  # of what decays Adam brings back more
+CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 10  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e4
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
@@ -161,7 +161,7 @@ def depth_scale(net: Net) -> Finding | None:
     varies = 1.0 if math.isnan(varies) else varies
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    limit = CHAIN if product > 0 or forward > 0 else DECAY
+    limit = CHAIN if product > 0 or forward > 0 or len(chain) >= DEEP else DECAY
     if max(abs(product), measured) < math.log(limit) and varies > 1e-3:
         return None
     if measured < math.log(5) and varies > 1e-3:

@@ -106,6 +106,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD103", chain, 0.98e4, 1.02e4),
     ("HD104", residual, 29.5, 30.5),
     ("HD105", lambda v: network(loss_kind="other", pull=v), 199.0, 201.0),
+    ("HD105", lambda v: network(layers={"l0": {"x_varies": v}}), 1.1e-3, 0.9e-3),
     ("HD113", lambda v: network(dropped="drop" if v else "", dropped_share=0.8), 0, 1),
     ("HD113", lambda v: network(drops_outputs=v), "", "drop"),
     ("HD105", lambda v: network(input_sq=v, layers={"l0": {"x_sq": v}}), 99.0, 101.0),
@@ -418,6 +419,55 @@ def test_a_softmax_cannot_be_right_of_several_classes_at_once() -> None:
     for last, rules in ((nn.Softmax(1), ["HD113"]), (nn.Sigmoid(), [])):
         found = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 6), last), x, t, loss=F.binary_cross_entropy, quick=True)
         assert [each.rule for each in found.findings] == rules
+
+
+def masked_late(m: Any, x: Tensor) -> Tensor:
+    """A mean over no numbers, 0/0, that is left out after it has been computed: its gradient is NaN nevertheless."""
+    kept = (x[:, :2] > 0).to(x)
+    means = (m.first(x)[:, :2] * kept).sum(1, keepdim=True) / kept.sum(1, keepdim=True)
+    y: Tensor = m.last(torch.where(kept.sum(1, keepdim=True) > 0, means, 0.0))
+    return y
+
+
+def test_gradients_that_are_no_numbers_are_a_fault_of_the_last_layer_that_has_them() -> None:
+    torch.manual_seed(0)
+    model, x = networks.Net(masked_late, first=nn.Linear(4, 4), last=nn.Linear(1, 1)), torch.randn(16, 4)
+    (found,) = hessdiag.diagnose(model, x, x[:, :1], quick=True).findings
+    assert (found.rule, found.severity, found.blocks) == ("HD401", "fault", ("first.weight", "first.bias"))
+    assert "NaN" in found.message
+
+
+def test_what_is_flat_inside_a_module_of_its_own_nonlinearity_is_seen() -> None:
+    torch.manual_seed(0)
+    layers = [networks.Net(lambda m, x: m.inner(x).tanh(), inner=nn.Linear(16, 16)) for _ in range(3)]
+    model, x = nn.Sequential(*layers, nn.Linear(16, 1)), torch.randn(32, 16)
+    assert not hessdiag.diagnose(model, x, x[:, :1], quick=True).findings
+    for each in layers:
+        nn.init.normal_(each.inner.weight, std=2)
+    told = hessdiag.diagnose(model, x, x[:, :1], quick=True).findings
+    assert told[0].rule == "HD106"
+
+
+@pytest.mark.parametrize(("size", "rules"), [(1.0, []), (9.0, ["HD106"])])
+def test_gates_that_large_inputs_shut_are_named_by_their_weight(size: float, rules: list[str]) -> None:
+    torch.manual_seed(0)
+    layers = {"table": nn.Embedding(9, 16), "cell": nn.LSTM(16, 16, batch_first=True), "last": nn.Linear(16, 3)}
+    model = networks.Net(lambda m, x: m.last(m.cell(size * m.table(x))[0][:, -1]), **layers)
+    found = hessdiag.diagnose(model, torch.randint(9, (32, 6)), torch.arange(32) % 3, quick=True).findings
+    assert [each.rule for each in found] == rules
+    assert all(each.blocks == ("cell.weight_ih_l0",) for each in found)
+
+
+def test_a_bound_of_one_of_several_outputs_is_seen() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(32, 4)
+    for end, rules in ((nn.Identity(), []), (nn.Sigmoid(), ["HD113"])):
+        model = networks.Net(
+            lambda m, x: (m.end(m.one(x)), m.other(x)), one=nn.Linear(4, 4), other=nn.Linear(4, 2), end=end
+        )
+        loss = lambda y, t: F.mse_loss(y[0], 2 * t) + y[1].square().mean()  # noqa: E731
+        found = hessdiag.diagnose(model, x, x, loss=loss, quick=True).findings
+        assert [each.rule for each in found if each.severity != "note"] == rules
 
 
 ENDS: dict[str, tuple[list[nn.Module], bool]] = {  # what a network ends in, and whether the targets are out of reach
