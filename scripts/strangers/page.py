@@ -39,23 +39,22 @@ def told(found: Mapping[str, Any]) -> str:
     return found.get("verdict", "–") + (f" ({rules})" if rules else "")
 
 
-def measured(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """How many healthy networks are measured, and how many of these get a warning or a fault."""
+def measured(rows: Mapping[str, Mapping[str, Any]]) -> tuple[int, int, int]:
+    """How many healthy networks are measured, and how many of these get a warning or a fault, and a fault."""
     healthy = [each["healthy"] for each in rows.values() if each["healthy"]["verdict"] not in ("refused", "crashed")]
     alarmed = [each for each in healthy if grave(each)]
     faulty = sum(any(finding["severity"] == "fault" for finding in each["findings"]) for each in alarmed)
-    return (
-        f"{len(healthy)} of {len(rows)} healthy networks measured, {len(alarmed)} with a warning or fault,"
-        f" {faulty} with a fault"
-    )
+    return len(healthy), len(alarmed), faulty
 
 
 def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Sum up a table: healthy networks, and the faults of each part; apart and blind as first scored."""
     steps = {name: each["healthy"]["steps"] for name, each in now.items() if "steps" in each["healthy"]}
     public = [steps[name] for name in SOURCES if name in steps]
+    known = {name: each for name, each in now.items() if STRANGERS[name].part not in BLIND}
+    healthy, alarmed, faulty = measured(known)
     lines = [
-        f"- {measured({name: each for name, each in now.items() if STRANGERS[name].part not in BLIND})}",
+        f"- {healthy} healthy networks measured, {alarmed} with a warning or fault, {faulty} with a fault",
         f"- median time {median(public):.0f} training steps for the {len(public)} after public architectures,"
         f" {median(steps.values()):.0f} for {len(steps)}",
     ]
@@ -72,8 +71,12 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
             f"- {part}: of {len(loud)} loud faults {ahead.count('first')} named first,"
             f" {ahead.count('first') + ahead.count('three')} within three, {silent} passed"
         )
-        line += f"; of {len(others)} others {other.count('first')} named first" if others else ""
-        lines.append(line + (f";\n  {measured(rows)}" if part in BLIND else ""))
+        if part in BLIND:
+            healthy, alarmed, faulty = measured(rows)
+            line += f";\n  of {healthy} healthy {alarmed} alarmed, {faulty} with a fault"
+        else:
+            line += f"; of {len(others)} others {other.count('first')} named first"
+        lines.append(line)
     return [*lines, *repaired(), *trained(), *repeated(), *fitted(first)]
 
 
