@@ -512,6 +512,8 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float)
     chunks, rows, rows_sq = row[GradientColumn.CHUNKS :]
     if row[GradientColumn.MIXED] or chunks * rows_sq > rows**2 * (1 + 1e-9):
         return f"what {where} reads and writes is not a fixed number of rows for each example, as its class has it"
+    if not math.isfinite(row[GradientColumn.SCALE]):
+        return "its gradient is NaN or infinite"
     rounding = 1e4 * eps**2  # squared, of a sum, relative to the squares of its terms
     same, terms = (eps, row[GradientColumn.TERMS]) if block.structured else (max(eps, LOWER_PRECISION), largest)
     if row[GradientColumn.MISMATCH] <= same * row[GradientColumn.SCALE] + rounding * terms:  # false for NaN
