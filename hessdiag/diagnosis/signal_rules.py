@@ -441,7 +441,8 @@ def unseen(net: Net) -> Finding | None:
         message = f"All positions in dimension {signals.same_along} have exactly the same outputs, in every example."
         advice = "Look for queries or positions that are copies of one, and for a mean over that dimension."
         return Finding("HD120", "warning", (), message, advice, 1.0, 0.0)
-    if not signals.repeated > REPEATED_OUTPUTS:
+    steps = any(p.gradient == "cut" for p in net.parameters)  # of HD403, which outputs go in
+    if steps or not signals.repeated > REPEATED_OUTPUTS:
         return None
     first = tuple(net.name_of(o) for o in net.backbone[:1])
     message = f"{100 * signals.repeated:.0f} % of the examples have exactly the outputs of others, whose inputs differ"
