@@ -191,7 +191,8 @@ def examples_apart(
     hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
     read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats]
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
-    told = (_unreached(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False) if name)
+    masks = [v for v in few.leaves if v.dim() == 2 and not v.is_floating_point()]
+    told = (_unreached(name, v, _arrives(g, v), masks) for (name, v), g in zip(read, found, strict=False) if name)
     return mixed, next(filter(None, told), ()), reached
 
 
@@ -202,15 +203,19 @@ def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
     return (gradient != 0).any(0).cpu().reshape(*like.shape, -1).any(-1)
 
 
-def _unreached(name: str, values: Tensor, arrived: Tensor) -> tuple[str, ...]:
-    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies."""
+def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor]) -> tuple[str, ...]:
+    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies.
+
+    What `masks` (B, T) have one number for is padding.
+    """
     for dim in range(1, values.dim()):
         there = arrived.movedim(dim, 0).flatten(1).any(1)
         size, count = len(there), int(there.sum())
         if size > 2 and 0 < count <= size // 2 and (there[:count].all() or there[-count:].all()):
             left = values.movedim(dim, 0)[~there.to(values.device)]
             first, last = (count, size - 1) if there[0] else (0, size - count - 1)
-            if bool((left != left.flatten()[0]).any()):  # no padding
+            hidden = [m[:, ~there] for m in masks if dim == 1 and m.shape[1] == size]
+            if not any(bool((each == each.flatten()[0]).all()) for each in [left, *hidden]):  # no padding
                 which = f"positions {first} to {last} of {size} in dimension {dim} of {name}"
                 return (which,) if name == "the inputs" else (which, name)
     return ()

@@ -312,3 +312,19 @@ def test_a_quick_diagnosis_says_behind_which_layer_examples_meet() -> None:
             found = [each for each in hessdiag.diagnose(model, x, labels, quick=True).findings if each.rule == "HD122"]
         assert [each.blocks for each in found] == ([] if order is None else [("first.weight",)])
         assert [each.message.endswith("order.") for each in found] == ([] if order is None else [order])
+
+
+@pytest.mark.parametrize(("longest", "told"), [(None, True), (4, False), (8, False)])
+def test_inputs_that_do_not_arrive_are_told_unless_a_mask_hides_them(longest: int | None, told: bool) -> None:
+    """Of a few short examples it is not told either, as long as others reach further."""
+    torch.manual_seed(0)
+    x, lengths = torch.randn(16, 8, 4), torch.arange(16) % 3 + 2
+    if longest == 8:
+        lengths[6:] = 8
+    seen = torch.arange(8) < lengths[:, None]
+    mean = lambda m, x, seen: m.last((m.first(x) * seen.unsqueeze(2)).sum(1) / seen.sum(1, keepdim=True))  # noqa: E731
+    cut = lambda m, x: m.last(m.first(x)[:, :4].mean(1))  # noqa: E731
+    model = Net(cut if longest is None else mean, first=nn.Linear(4, 4), last=nn.Linear(4, 3))
+    given = x if longest is None else (x, seen)
+    found = hessdiag.diagnose(model, given, torch.arange(16) % 3, quick=True).findings
+    assert [each.rule for each in found if each.severity != "note"] == ["HD120"] * told
