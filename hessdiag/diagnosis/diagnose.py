@@ -201,11 +201,8 @@ def _measure(
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
         try:
             problem, mixed = check_few(problem, few, settings, before=like)
-        except checks.MixingError:  # what runs through the network is there to see all the same
-            if not settings.quick:
-                raise
-            meeting, mixed = checks.where_mixed(problem, problem.batch.narrow(0, checks.FEW), settings.seed), set()
-            problem = replace(problem, coupled=True, meeting=meeting)
+        except checks.MixingError:
+            problem, mixed = _meeting(problem, settings), set()
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)
@@ -216,7 +213,12 @@ def _measure(
             check_targets(problem.loss, like=like, targets=batch.targets)
         problem = replace(problem, batch=batch, loss=problem.loss.of_batch(batch.targets, like))
         at_once = max(checks.FEW, problem.shape.chunk(2, memory=memory.total // OVERHEAD))
-        sums, found = moments(problem, min(MAX_EXAMPLES, at_once, batch.size) if signals and not measured else 0)
+        shown = min(MAX_EXAMPLES, at_once, batch.size) if signals and not measured else 0
+        try:
+            sums, found = moments(problem, shown)
+        except checks.MixingError:
+            problem = _meeting(problem, settings)
+            sums, found = moments(problem, shown)
         misread = misread_in(problem, sums)
         if misread and measured:
             raise HessdiagError(
@@ -234,6 +236,14 @@ def _measure(
         kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
         measured.append(Measured(*kept, sums, curvature, *found))
     return measured
+
+
+def _meeting(problem: Problem, settings: Settings) -> Problem:
+    """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
+    if not settings.quick or problem.meeting:
+        raise checks.mixing()
+    meeting = checks.where_mixed(problem, problem.batch.narrow(0, checks.MORE), settings.seed)
+    return replace(problem, coupled=True, meeting=meeting)
 
 
 def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:

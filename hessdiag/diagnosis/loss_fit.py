@@ -71,6 +71,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     drops = {"": 0.0, **{name: m.p for name, m in model.named_modules() if isinstance(m, _DropoutNd)}}
     most = max(drops, key=drops.__getitem__)
+    alone = bounds is not None and len(_pieces(part)) == 1
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -80,7 +81,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, loss.of_all, at, targets, best) if bounds and not meant else math.nan,
-        **({} if known else _asked(of, at, own, part, constant, initial, within=bool(bounds))),
+        **({} if known else _asked(of if alone else loss.of_all, at, own, part, constant, initial, within=alone)),
         **_broadcast(loss, at, targets),
         "dropped": most if drops[most] >= DROPPED else "",
         "dropped_share": drops[most],
