@@ -367,7 +367,8 @@ class CallableLoss(Loss):
 
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it; it may write to what it is given."""
-        y, targets = y.clone(), None if targets is None else targets.clone()
+        y = y.clone(memory_format=torch.contiguous_format)  # as some of torch's losses need
+        targets = None if targets is None else targets.clone()
         layout, (form, form_of_targets) = self.reading.layout, self.reading.forms
         theirs = None if targets is None else form_of_targets.restore(targets)
         with user_code():

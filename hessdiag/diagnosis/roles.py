@@ -400,7 +400,7 @@ def ending(
     if size := _size_of_products(root):
         return ("cosine",), lambda z: size * (z / size).tanh()
     norms, scales = y.norm(dim=-1), bool(_scaled_by(node)) or getattr(node, "_saved_weight", None) is not None
-    if re.match("Div|NativeLayerNorm", last) and not scales and _is_one(norms):
+    if re.match("Div|NativeLayerNorm", last) and not scales and _alike(norms):
         return ("normalisation",), lambda z: float(norms.mean()) * F.normalize(z, dim=-1)
     names, bound = _bounds(root, y)
     return (names, bound) if bound else ((_NONLINEARITIES.get(last, last),), None)
@@ -423,7 +423,7 @@ def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound] | None:
     """Name of an operation that bounds what it writes, and one with the same range, which is flat nowhere."""
     name = re.sub(r"Backward\d*$", "", node.name())
     low, high = (getattr(node, f"_saved_{end}", getattr(node, f"_saved_{end}_val", None)) for end in ("min", "max"))
-    if name in ("Clamp", "Hardtanh"):
+    if re.match("Clamp|Hardtanh", name) and not isinstance(low, Tensor) and not isinstance(high, Tensor):
         return ("relu6" if (low, high) == (0, 6) else "clamp"), partial(_between, low=low, high=high)
     if name == "Softmax":
         shape, dim = node._saved_result.shape, node._saved_dim
@@ -456,10 +456,10 @@ def _size_of_products(root: Node) -> float:
     factors = [getattr(product, name, None) for name in ("_saved_self", "_saved_mat2")]
     norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
     product_of_two = re.match(r"B?mmBackward", product.name(), re.IGNORECASE) and len(norms) == 2
-    return size * math.prod(float(each.max()) for each in norms) if product_of_two and all(map(_is_one, norms)) else 0.0
+    return size * math.prod(float(each.max()) for each in norms) if product_of_two and all(map(_alike, norms)) else 0.0
 
 
-def _is_one(numbers: Tensor) -> bool:
+def _alike(numbers: Tensor) -> bool:
     """Whether they are all the same."""
     return float(numbers.max() - numbers.min()) < CLOSE * float(numbers.max())
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.diagnosis.learning_rates import FACTORS
+from tests.networks import Net
 from tests.oracles import dense_norms, equals_dense, ggn_blocks
 from tests.unchanged import unchanged
 
@@ -266,3 +267,13 @@ def test_the_function_of_cross_entropy_is_the_name() -> None:
     assert named["weight"] == function["weight"]
     with pytest.raises(hessdiag.HessdiagError, match="pass class_dim=-1"):
         hessdiag.diagnose(model, x, t, loss=nn.CrossEntropyLoss())
+
+
+def test_outputs_in_another_order_of_memory_go_to_a_loss_as_they_are_meant() -> None:
+    """One of torch's losses fails on what is not contiguous."""
+    torch.manual_seed(0)
+    model = Net(lambda m, x: m.c(x).permute(0, 2, 3, 1).softmax(-1).permute(0, 3, 1, 2), c=nn.Conv2d(3, 5, 1))
+    x, t = torch.randn(4, 3, 4, 4), torch.randint(5, (4, 4, 4))
+    losses = [lambda y, t: F.nll_loss(y.log(), t), lambda y, t: -y.log().gather(1, t.unsqueeze(1)).mean()]
+    one, other = (hessdiag.diagnose(model, x, t, loss=loss) for loss in losses)
+    assert one["c.weight"].avg_sq_singular_value == pytest.approx(other["c.weight"].avg_sq_singular_value, rel=1e-4)
