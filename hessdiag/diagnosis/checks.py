@@ -214,7 +214,8 @@ def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tenso
         if size > 2 and 0 < count <= size // 2 and (there[:count].all() or there[-count:].all()):
             left = values.movedim(dim, 0)[~there.to(values.device)]
             first, last = (count, size - 1) if there[0] else (0, size - count - 1)
-            hidden = [m[:, ~there] for m in masks if dim == 1 and m.shape[1] == size]
+            fit = [m for m in masks if dim == 1 and m.shape[1] == size]
+            hidden = [m[:, ~there] for m in fit if bool((m[:, there] != m[0, ~there][0]).any())]
             if not any(bool((each == each.flatten()[0]).all()) for each in [left, *hidden]):  # no padding
                 which = f"positions {first} to {last} of {size} in dimension {dim} of {name}"
                 return (which,) if name == "the inputs" else (which, name)
@@ -251,7 +252,10 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
     rows = [(c.owner, g) for c, g in zip(seen.calls, found, strict=True) if not c.output_shape[0] % few.size]
     reached = [owner for owner, g in rows if reaches_others(g, sides)]
     back = [*range(few.size)][::-1]
-    turned = call_alone(problem.model, few.select(back)).detach()[back]
+    try:
+        turned = call_alone(problem.model, few.select(back)).detach()[back]
+    except HessdiagError:  # it wants them sorted
+        turned = y
     return next(reversed(reached), ""), _largest(turned - y) > SAME[y.dtype] * _largest(y)
 
 

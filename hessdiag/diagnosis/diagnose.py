@@ -133,7 +133,7 @@ def diagnose(
         memory = memory if max_memory is None else _bounded(memory, problem)
         shared = per == "example" and not problem.coupled
         mine = _shares(ready.stream, group if shared else ALONE)
-        how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit}
+        how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit, "whole": not shared or group.size == 1}
         gathered = group.gather(lambda: _measure(problem, mine, settings, memory, **how))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
         where = {"device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
@@ -182,7 +182,7 @@ class Measured:
 
 def _measure(
     problem: Problem, batches: Iterable[Batch], settings: Settings, memory: MemoryBudget, *, like: Tensor,
-    signals: bool, fit: bool,
+    signals: bool, fit: bool, whole: bool,
 ) -> list[Measured]:  # fmt: skip
     """Measure one batch after the other; how the blocks are read is settled on the first.
 
@@ -192,6 +192,7 @@ def _measure(
         settings, memory: of the measurement.
         like: outputs of a few examples.
         signals, fit: whether to measure them on the first batch, and to train on it.
+        whole: whether batches are all of the examples, and no process's share.
 
     Raises:
         HessdiagError: the model cannot be measured right, or a batch is unlike the first.
@@ -202,7 +203,7 @@ def _measure(
         try:
             problem, mixed = check_few(problem, few, settings, before=like)
         except checks.MixingError:
-            problem, mixed = _meeting(problem, settings), set()
+            problem, mixed = _meeting(problem, settings, whole), set()
 
     def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
         return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)
@@ -217,7 +218,7 @@ def _measure(
         try:
             sums, found = moments(problem, shown)
         except checks.MixingError:
-            problem = _meeting(problem, settings)
+            problem = _meeting(problem, settings, whole)
             sums, found = moments(problem, shown)
         misread = misread_in(problem, sums)
         if misread and measured:
@@ -238,9 +239,9 @@ def _measure(
     return measured
 
 
-def _meeting(problem: Problem, settings: Settings) -> Problem:
+def _meeting(problem: Problem, settings: Settings, whole: bool) -> Problem:
     """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
-    if not settings.quick or problem.meeting:
+    if not settings.quick or problem.meeting or not whole:
         raise checks.mixing()
     meeting = checks.where_mixed(problem, problem.batch.narrow(0, checks.MORE), settings.seed)
     return replace(problem, coupled=True, meeting=meeting)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
-from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch, Layout
@@ -28,7 +27,6 @@ from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 
 HALVED = 12  # times, that outputs are
-DROPPED = 0.8  # of what a layer reads; healthy networks drop half at most
 NOISES = 3  # random vectors like the outputs, beside the first
 
 
@@ -46,7 +44,10 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     turns = {piece: _rises(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"}
-    names, bounds = ending(y.grad_fn, at, _pieces(part))
+    names: tuple[str, ...] = ("",)
+    bounds: Bound | None = None
+    with suppress(Exception):  # of an operation of the user's
+        names, bounds = ending(y.grad_fn, at, _pieces(part))
     last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
 
     def bound(z: Tensor) -> Tensor:
@@ -69,8 +70,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
-    drops = {"": 0.0, **{name: m.p for name, m in model.named_modules() if isinstance(m, _DropoutNd)}}
-    most = max(drops, key=drops.__getitem__)
+    count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     alone = bounds is not None and len(_pieces(part)) == 1
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
@@ -83,9 +83,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "floor": _floor(of, loss.of_all, at, targets, best) if bounds and not meant else math.nan,
         **({} if known else _asked(of if alone else loss.of_all, at, own, part, constant, initial, within=alone)),
         **_broadcast(loss, at, targets),
-        "dropped": most if drops[most] >= DROPPED else "",
-        "dropped_share": drops[most],
-        "pull": max([_pull(at[:, a:b], own[:, a:b]) for a, b in _pieces(part)], default=math.nan),
+        "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1]
         and not any(sums_to_one(at.double().exp(), dim) for dim in range(1, at.dim())),  # log-probabilities
@@ -148,16 +146,16 @@ def _of_constant(
     rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
     mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
 
-    def of(row: Tensor) -> Tensor:
-        return loss.of_all(row.expand_as(y).contiguous(), targets)
+    def of(row: Tensor, bound: Bound = lambda z: z) -> Tensor:
+        return loss.of_all(bound(row.expand_as(y).contiguous()), targets)
 
     try:
         whole, half = (float(loss.of_all(each, targets).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
         if free and len(rows) >= ROWS_PER_OUTPUT * len(mean):
-            least, row = _descended(lambda z: of(bound(z)), mean)
-            found.append((least, bound(row)))
+            least, row = _descended(lambda z: of(z, bound), mean)
+            found.append((least, bound(row.expand_as(y).contiguous())))
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return math.nan, math.nan, math.nan
     told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
@@ -277,6 +275,15 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
     return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
 
 
+def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:
+    """Whether a loss of a batch grows with its examples."""
+    few, some = y[: len(y) // 2], None if targets is None else targets[: len(y) // 2]
+    with suppress(Exception):  # of a loss of the user's for so many examples
+        return abs(float(loss.of_all(few, some).detach())) < HALF * abs(initial)
+    return False
+
+
+HALF = 0.75  # between a half, and all
 SMALL_OUTPUTS = 100.0  # E[y²]
 FELT = 0.1  # of the pull: by outputs as they are; a logarithm pulls at nearly zero
 

@@ -320,8 +320,7 @@ def _is_drowned(softmax: Node) -> bool:
 def _is_of_one(node: Node) -> bool:
     if not _SOFTMAX.fullmatch(node.name()):
         return False
-    dim = (node._saved_dim + 2**63) % 2**64 - 2**63  # torch shows negative ones as unsigned
-    return bool(node._saved_result.dim() and node._saved_result.shape[dim] == 1)
+    return bool(node._saved_result.dim() and node._saved_result.shape[_dim_of(node)] == 1)
 
 
 def _is_alone(softmax: Node) -> bool:
@@ -407,45 +406,52 @@ def ending(
 
 
 def _bounds(node: Node | None, y: Tensor) -> tuple[tuple[str, ...], Bound | None]:
+    """The same of one output; the first operation alone reads free numbers, the others what it writes."""
     names: list[str] = []
     steps: list[Bound] = []
+    free: Bound | None = None
     while node is not None and (found := _bound_of(node := [*unchanged(node)][-1], y)):
-        names, steps = [*names, found[0]], [found[1], *steps]
+        name, free, plain = found
+        names, steps = [*names, name], [plain, *steps]
         node = parents_of(node)[0] if parents_of(node) else None
 
     def bound(z: Tensor) -> Tensor:
-        return reduce(lambda at, step: step(at), steps, z)
+        return reduce(lambda at, step: step(at), [free or steps[0], *steps[1:]], z)
 
     return tuple(names), bound if names else None
 
 
-def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound] | None:
-    """Name of an operation that bounds what it writes, and one with the same range, which is flat nowhere."""
+def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound, Bound] | None:
+    """Name of an operation that bounds what it writes, one with the same range that is flat nowhere, and itself."""
     name = re.sub(r"Backward\d*$", "", node.name())
     low, high = (getattr(node, f"_saved_{end}", getattr(node, f"_saved_{end}_val", None)) for end in ("min", "max"))
     if re.match("Clamp|Hardtanh", name) and not isinstance(low, Tensor) and not isinstance(high, Tensor):
-        return ("relu6" if (low, high) == (0, 6) else "clamp"), partial(_between, low=low, high=high)
-    if name == "Softmax":
-        shape, dim = node._saved_result.shape, node._saved_dim
-        if dim < len(shape) and shape.numel() == y.numel():
-            return "softmax", lambda z: z.reshape(shape).softmax(dim).reshape(z.shape)
-        return "softmax", partial(torch.softmax, dim=-1)
-    if name == "Pow" and node._saved_exponent % 2 == 0:
-        return "square", F.softplus
-    called = "LSTM" if "Rnn" in name else _NONLINEARITIES.get(name, name.lower())
-    return (called, _RANGES[name]) if name in _RANGES else None
+        cut = partial(torch.clamp, min=low, max=high)
+        return ("relu6" if (low, high) == (0, 6) else "clamp"), lambda z: z + (cut(z) - z).detach(), cut
+    result = getattr(node, "_saved_result", None)
+    if name == "Softmax" and isinstance(result, Tensor):
+        shape, dim = result.shape, _dim_of(node)
+        whole = shape.numel() == y.numel()  # else positions or the like were taken from it
+        each = partial(torch.softmax, dim=-1)
+        apart = lambda z: z.reshape(shape).softmax(dim).reshape(z.shape) if z.numel() == shape.numel() else each(z)  # noqa: E731
+        return "softmax", apart if whole else each, apart if whole else each
+    if name == "Pow" and getattr(node, "_saved_exponent", None) in (2, 4):
+        return "square", F.softplus, torch.square
+    if name not in _RANGES:
+        return None
+    return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name])
 
 
-_RANGES: dict[str, Bound] = {
-    "Sigmoid": torch.sigmoid, "Hardsigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": F.softplus,
-    "Softplus": F.softplus, "Exp": torch.exp, "Abs": F.softplus, "MkldnnRnnLayer": torch.tanh, "CudnnRnn": torch.tanh,
+_RANGES: dict[str, tuple[Bound, Bound]] = {
+    "Sigmoid": (torch.sigmoid, torch.sigmoid), "Hardsigmoid": (torch.sigmoid, F.hardsigmoid),
+    "Tanh": (torch.tanh, torch.tanh), "Relu": (F.softplus, F.relu), "Softplus": (F.softplus, F.softplus),
+    "Exp": (torch.exp, torch.exp), "Abs": (F.softplus, torch.abs),
 }  # fmt: skip
 
 
-def _between(z: Tensor, *, low: float | None, high: float | None) -> Tensor:
-    if low is None or high is None:
-        return F.softplus(z) + low if low is not None else (high or 0.0) - F.softplus(z)
-    return low + (high - low) * z.sigmoid()
+def _dim_of(softmax: Node) -> int:
+    """The dimension of a softmax; torch shows negative ones as unsigned."""
+    return int((softmax._saved_dim + 2**63) % 2**64 - 2**63)
 
 
 def _size_of_products(root: Node) -> float:
@@ -453,10 +459,11 @@ def _size_of_products(root: Node) -> float:
     size, product = 1.0, root
     while passes_unchanged(product) or _scaled_by(product):
         size, product = size * (_scaled_by(product) or 1.0), parents_of(product)[0]
+    if not re.match(r"B?mmBackward", product.name(), re.IGNORECASE):
+        return 0.0
     factors = [getattr(product, name, None) for name in ("_saved_self", "_saved_mat2")]
     norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
-    product_of_two = re.match(r"B?mmBackward", product.name(), re.IGNORECASE) and len(norms) == 2
-    return size * math.prod(float(each.max()) for each in norms) if product_of_two and all(map(_alike, norms)) else 0.0
+    return size * math.prod(float(each.max()) for each in norms) if len(norms) == 2 and all(map(_alike, norms)) else 0.0
 
 
 def _alike(numbers: Tensor) -> bool:

@@ -16,7 +16,7 @@ SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins 
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e-5, 1000.0, 200.0
-CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 10  # of what decays in fewer layers Adam brings back more
+CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
@@ -213,7 +213,7 @@ def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
     large = [o for o in read if read[o] > INPUT_SQ]
-    small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ and "norm" not in net.layers[o].labels]
+    small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ and net.runs(o) and net.drowns(o)]
     if not large and not small:
         return _alike(net)
     path = max(large, key=read.__getitem__) if large else min(small, key=read.__getitem__)
@@ -228,7 +228,7 @@ def raw_inputs(net: Net) -> Finding | None:
 
 def _alike(net: Net) -> Finding | None:
     """HD105 of inputs that are mostly one constant, in which examples hardly differ."""
-    firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources}
+    firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources and net.runs(o)}
     hit = [o for o in firsts if 0 < firsts[o] < VARIES_WARNING]
     if not hit:
         return None
@@ -523,7 +523,7 @@ def unskipped(net: Net) -> Finding | None:
     return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
 
 
-SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 3.0
+SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
 PEAKED = 0.1
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
@@ -546,7 +546,7 @@ def saturation(net: Net) -> Finding | None:
 def _shut(net: Net) -> Finding | None:
     """HD106 of the gates inside LSTMs and GRUs, by the size of what they get from the inputs."""
     hit: dict[str, float] = {}
-    for p in (p for p in net.weights if re.search("LSTM|GRU", p.kind) and "ih" in p.attribute):
+    for p in (p for p in net.weights if re.fullmatch(r"weight_ih(_l0(_reverse)?)?", p.attribute)):  # not of a later one
         reads = [net.layers[o].x_sq for o in p.owners if o in net.layers]
         hit |= {p.name: p.fan_in * p.weight_sq * max(reads)} if reads and not math.isnan(max(reads)) else {}
     hit = {name: drive for name, drive in hit.items() if drive > GATED_SQ}

@@ -7,11 +7,13 @@ and embeddings too, look at what it reads and writes, and one backward pass give
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from statistics import median
 from typing import Any
 
@@ -32,6 +34,7 @@ from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
+DROPPED = 0.8  # of what a layer reads; healthy networks drop half at most
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
@@ -118,6 +121,7 @@ class SignalPass:
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.dropping: dict[Any, str] = {}  # node of what a dropout passes on, as it is now -> its path
+        self.shares = {"": 0.0}  # that dropouts drop, by path
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
         self.found: tuple[Signals | None, str] = (None, "")
@@ -159,9 +163,14 @@ class SignalPass:
 
         return before, after
 
-    def _drop(self, path: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if isinstance(output, Tensor) and output.grad_fn is not None:
-            self.dropping[output.grad_fn] = path
+    def _drop(self, path: str, module: _DropoutNd, args: tuple[Any, ...], output: Any) -> Any:
+        """Pass on an alias of what a dropout passes on, which has a node of its own."""
+        self.shares[path] = module.p
+        if not isinstance(output, Tensor) or output.grad_fn is None:
+            return None
+        alias = output.view_as(output)
+        self.dropping[alias.grad_fn] = path
+        return alias
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -236,9 +245,13 @@ class SignalPass:
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
         compared = self.part.targets is not None  # else they may be features
-        drops = [self.dropping[node] for node in unchanged(y.grad_fn) if compared and node in self.dropping]
+        before = takewhile(lambda node: not re.search("Mean|Pool", node.name()), unchanged(y.grad_fn))
+        drops = [self.dropping[node] for node in before if compared and node in self.dropping]
+        most = max(self.shares, key=self.shares.__getitem__)
         return uses, {
             "drops_outputs": next(iter(drops), ""),
+            "dropped": most if self.shares[most] >= DROPPED else "",
+            "dropped_share": self.shares[most],
             "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
             "sources": tuple(written_by(y.grad_fn, written, {})),
         }
