@@ -475,8 +475,32 @@ ENDS: dict[str, tuple[list[nn.Module], bool]] = {  # what a network ends in, and
     "clamp": ([nn.Hardtanh()], True), "relu6": ([nn.ReLU6()], True), "sigmoid of a sigmoid": ([nn.Sigmoid()] * 2, True),
     "softplus": ([nn.Softplus()], True), "exp": ([networks.Net(lambda _, x: x.exp())], True),
     "normalisation": ([networks.Net(lambda _, x: F.normalize(x, dim=1))], True),
+    "clamp of a exp": ([networks.Net(lambda _, x: x.exp().clamp(min=1e-4))], True),
     "Div": ([networks.Net(lambda _, x: x / 2)], False), "Addmm": ([], False),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(("end", "loss"), [
+    (lambda y: y.sigmoid().clamp(1e-6, 1 - 1e-6), F.binary_cross_entropy), (lambda y: y.clamp(-1e5, 1e5), F.mse_loss),
+    (lambda y: 2**y, F.mse_loss), (lambda y: y.softmax(-1).clamp(min=1e-8), lambda y, t: -(t * y.log()).sum(1).mean()),
+])  # fmt: skip
+def test_what_bounds_outputs_no_more_than_their_targets_is_none(end: Any, loss: Any) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(64, 4)
+    model, t = networks.Net(lambda m, x: end(m.last(x)), last=nn.Linear(4, 3)), F.one_hot(torch.arange(64) % 3).float()
+    report = hessdiag.diagnose(model, x, t, loss=loss, quick=True)
+    assert report.signals is not None
+    assert not [each for each in report.findings if each.severity != "note"]
+
+
+def test_dropouts_beside_the_outputs_are_none_of_the_outputs() -> None:
+    torch.manual_seed(0)
+    layers = {"last": nn.Linear(4, 3), "drop": nn.Dropout(0.5), "idle": nn.Dropout(0.9)}
+    beside = networks.Net(lambda m, x: (m.drop(y := m.last(x)), y)[1], **layers)
+    upon = networks.Net(lambda m, x: m.drop(m.last(x)), **layers)
+    for model, rules in ((beside, []), (upon, ["HD113"])):
+        found = hessdiag.diagnose(model, torch.randn(32, 4), torch.arange(32) % 3, quick=True).findings
+        assert [each.rule for each in found] == rules
 
 
 @pytest.mark.parametrize("name", ENDS)
