@@ -82,7 +82,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, loss.of_all, at, targets, best) if bounds and not meant else math.nan,
         **({} if known else _asked(of if alone else loss.of_all, at, own, part, constant, initial, within=alone)),
-        **_broadcast(loss, at, targets),
+        **_broadcast(loss, y, targets),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1]
@@ -444,7 +444,8 @@ def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None) -> dict[str, str]:
     """Shapes of outputs and targets, where the loss compares each output with targets of other examples, or may."""
     if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
         shape = _joined(y.shape, targets.shape)
-        grown = math.prod(shape) > y.numel()
+        flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
+        grown = math.prod(shape) > y.numel() and not flat
         return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {shape}"} if grown else {}
     with torch.enable_grad(), _Joined() as joined:
         loss.of_all(y.detach().requires_grad_(), targets)

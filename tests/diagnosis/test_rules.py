@@ -392,6 +392,8 @@ def test_a_layer_of_zeros_is_named_and_not_the_inputs_and_shapes_that_torch_woul
     (note,) = hessdiag.diagnose(model, x, x[:, 0], quick=True).findings
     assert (note.rule, note.severity, "(64, 1) and (64,) to (64, 64)" in note.message) == ("HD113", "note", True)
     assert hessdiag.diagnose(model, x, x[:, :1], quick=True).findings == ()
+    squeezed = networks.Net(lambda m, x: m.inner(x).squeeze(-1), inner=model)
+    assert hessdiag.diagnose(squeezed, x, x[:, 0], quick=True).findings == ()
     nn.init.zeros_(model[0].weight)
     found = {each.rule: each.blocks for each in hessdiag.diagnose(model, x, x[:, :1], quick=True).findings}
     assert found["HD102"] == ("0.weight",)
