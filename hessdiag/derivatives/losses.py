@@ -400,9 +400,10 @@ class CallableLoss(Loss):
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
                 " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
             )
+        if not twice:
+            return
         try:
-            if twice:
-                self.hessian_product(y, targets, torch.ones_like(y))
+            self.hessian_product(y, targets, torch.ones_like(y))
         except UNFIT as error:
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
             raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error

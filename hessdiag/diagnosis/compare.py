@@ -9,10 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import reader
+from hessdiag.loading.first_call import batches_for
 from hessdiag.results.comparison import Comparison, compare_reports
 from hessdiag.results.report import Report
 
@@ -51,8 +50,8 @@ def compare(
         raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
     if not models and (inputs is not None or targets is not None or options):
         raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")
-    how = (options.get("batch_dim", 0), options.get("examples", "batch"), None)
-    batches = [] if inputs is None else list(batches_of(inputs, targets, read=reader(models[0], *how)))  # for both
+    how = {key: options[key] for key in {"batch_dim", "examples"} & {*options}}
+    batches = [] if inputs is None else [*batches_for(models[0], inputs, targets, **how)]  # for both
     first, second = (_report(side, batches, options) for side in (before, after))
     return compare_reports(first, second)
 

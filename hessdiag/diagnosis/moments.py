@@ -50,7 +50,7 @@ ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 PASSES = 4  # backward passes for moments, signals and checks, more or less
 GRADIENTS, LEAST = 8, 1  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
-EVERY = 4  # chunks, of which one is given a random cotangent
+EVERY = 4  # chunks, of which one is checked in full
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
 HOOKED = "a hook of its own changes its gradient, which is not that of the loss: remove the hook to measure it"
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
@@ -134,7 +134,7 @@ def sum_moments(
         parts += batch.among_all([batch.size * n // count for n in range(count)]).chunks(1)
         owners, in_common = measured_layers(problem.model, problem.blocks), looked_up_in_common(problem.blocks)
         problem = replace(problem, traced=problem.trace(batch, owners, in_common=in_common))
-    checked = {part.numbers[0] for part in parts[::EVERY] if not settings.quick}
+    checked = {part.numbers[0] for part in parts[::EVERY]}
     passes: list[SignalPass] = []
 
     def measure(part: Batch) -> Sums:
@@ -202,7 +202,9 @@ def _sums(
     problem: Problem, part: Batch, settings: Settings, mixed: Collection[str], watched: SignalPass | None, *,
     checked: bool,
 ) -> Sums:  # fmt: skip
-    """Sums over the examples of one chunk; where it is `checked`, also with a random cotangent of half of them."""
+    """Sums over the examples of one chunk, of which a random half is called alone; where it is `checked`, both halves,
+    and unless quick with a random cotangent of one.
+    """
     model, loss, blocks, seed = problem.model, problem.loss, problem.blocks, settings.seed
     owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     with ExitStack() as stack:
@@ -235,12 +237,13 @@ def _sums(
             sums[f"gradient {block.name}"] = flat.double().cpu().numpy()
     if problem.coupled and part.within is None:  # gradients are those of examples within it
         return sums
-    for half in halves if part.size > (1 if part.offset else 2) else ():  # the first two were told apart
+    sides = halves if checked else halves[:1]
+    for half in sides if part.size > (1 if part.offset else 2) else ():  # the first two were told apart
         checks.agrees_alone(model, part, y, half)
     # Autograd's gradient of the loss, of all examples, tells most; a random one of one half what reaches the other.
     cotangents, phis, exact = own.unsqueeze(0), dout, of_own
     again: list[Tensor | None] = [None] * len(ends)
-    if checked:
+    if checked and not settings.quick:
         z = checks.only(_check_cotangent(own, part, seed), halves[:1])  # (1, B, *out)
         again, other = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
         phis = [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)]

@@ -76,6 +76,10 @@ class Net:
         scaled = self.signals.scaled_loss < LEARNT_SCALED * self.signals.chance_loss
         return self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
 
+    def place(self, p: ParameterSignals) -> int:
+        """Where the last owner of a parameter is called; -1 where none is."""
+        return max((self.order.get(owner, -1) for owner in p.owners), default=-1)
+
     def scale(self, path: str) -> float:
         """n k² E[W²]: what the layer multiplies E[x²] by, were its inputs uncorrelated."""
         p = self.weight_of[path]

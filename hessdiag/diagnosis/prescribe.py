@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_model, one_line
 from hessdiag.data.batch import Batch, Inputs, tensors_in
-from hessdiag.data.stream import batches_of
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import reader
+from hessdiag.loading.first_call import batches_for
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.numbers import geometric_mean, percent, short, spread
 from hessdiag.results.records import Record
@@ -161,9 +160,8 @@ def prescribe(
     >>> round(found.spread["avg_sq_singular_value"], 6)
     1.0
     """
-    check_model(model)
-    read = reader(model, options.get("batch_dim", 0), options.get("examples", "batch"), None)
-    stream = list(batches_of(inputs, targets, read=read))
+    how = {key: options[key] for key in {"batch_dim", "examples"} & {*options}}
+    stream = [*batches_for(model, inputs, targets, **how)]
     batches = [(batch.inputs, batch.targets) for batch in stream]
     before = diagnose(model, batches, quick=False, signals=True, **options)  # of which neither can be asked for
     scaled = _copy(model)

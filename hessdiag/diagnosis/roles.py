@@ -171,7 +171,7 @@ class Graph:
     def _passes(self, after: Node, position: int, start: Node, role: Role) -> bool:
         """Whether the output goes on through a consumer; else the consumer's label is noted."""
         name = after.name().removeprefix("torch::autograd::")
-        kind = _NONLINEARITIES.get(re.sub(r"Backward\d*$", "", name))
+        kind = _NONLINEARITIES.get(_operation(name))
         if re.match(r"(Native|Cudnn|Miopen)BatchNorm", name):
             role.labels.add("norm")
             return True
@@ -208,6 +208,11 @@ def _keeps_size(node: Node, after: Node) -> bool:
     """Whether a node wrote no more numbers than the one before it, unless as one of several or as copies."""
     before, behind = (sum(math.prod(each.shape) for each in n._input_metadata) for n in (node, after))
     return behind <= before or _REPEATS.match(after.name()) is not None
+
+
+def _operation(name: str) -> str:
+    """What a node of this name is the backward pass of."""
+    return re.sub(r"Backward\d*$", "", name)
 
 
 def passes_unchanged(node: Node) -> bool:
@@ -260,7 +265,7 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
 def at_its_end(node: Node) -> dict[str, float]:
     """What a nonlinearity did that a module has at its own end."""
     *_, last = unchanged(node)
-    return _what_it_did(last, _NONLINEARITIES.get(re.sub(r"Backward\d*$", "", last.name()), ""))
+    return _what_it_did(last, _NONLINEARITIES.get(_operation(last.name()), ""))
 
 
 NEARLY_ALL = 0.99  # of a row's weight
@@ -386,7 +391,7 @@ def ending(
     """
     parts = [parent for parent, _ in root.next_functions]
     if len(pieces) > 1 and len(parts) == len(pieces):
-        found = [_bounds(part, y[:, a:b]) for part, (a, b) in zip(parts, pieces, strict=True)]
+        found = [*map(_bounds, parts)]
         steps = [step for _, step in found]
 
         def joined(z: Tensor) -> Tensor:
@@ -395,35 +400,31 @@ def ending(
 
         return next(((names, joined) for names, step in found if step), (("Cat",), None))
     *_, node = unchanged(root)
-    last = re.sub(r"Backward\d*$", "", node.name())
+    last = _operation(node.name())
     if size := _size_of_products(root):
         return ("cosine",), lambda z: size * (z / size).tanh()
     norms, scales = y.norm(dim=-1), bool(_scaled_by(node)) or getattr(node, "_saved_weight", None) is not None
     if re.match("Div|NativeLayerNorm", last) and not scales and _alike(norms):
         return ("normalisation",), lambda z: float(norms.mean()) * F.normalize(z, dim=-1)
-    names, bound = _bounds(root, y)
+    names, bound = _bounds(root)
     return (names, bound) if bound else ((_NONLINEARITIES.get(last, last),), None)
 
 
-def _bounds(node: Node | None, y: Tensor) -> tuple[tuple[str, ...], Bound | None]:
+def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
     """The same of one output; the first operation alone reads free numbers, the others what it writes."""
-    names: list[str] = []
-    steps: list[Bound] = []
-    free: Bound | None = None
-    while node is not None and (found := _bound_of(node := [*unchanged(node)][-1], y)):
-        name, free, plain = found
-        names, steps = [*names, name], [plain, *steps]
-        node = parents_of(node)[0] if parents_of(node) else None
-
-    def bound(z: Tensor) -> Tensor:
-        return reduce(lambda at, step: step(at), [free or steps[0], *steps[1:]], z)
-
-    return tuple(names), bound if names else None
+    found: list[tuple[str, Bound, Bound]] = []
+    while node is not None and (one := _bound_of(node := [*unchanged(node)][-1])):
+        found.append(one)
+        node = next(iter(parents_of(node)), None)
+    if not found:
+        return (), None
+    *later, (_, free, _) = found
+    return tuple(name for name, _, _ in found), lambda z: reduce(lambda at, one: one[2](at), reversed(later), free(z))
 
 
-def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound, Bound] | None:
+def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
     """Name of an operation that bounds what it writes, one with the same range that is flat nowhere, and itself."""
-    name = re.sub(r"Backward\d*$", "", node.name())
+    name = _operation(node.name())
     low, high = (getattr(node, f"_saved_{end}", getattr(node, f"_saved_{end}_val", None)) for end in ("min", "max"))
     if re.match("Clamp|Hardtanh", name) and not isinstance(low, Tensor) and not isinstance(high, Tensor):
         cut = partial(torch.clamp, min=low, max=high)
@@ -431,10 +432,11 @@ def _bound_of(node: Node, y: Tensor) -> tuple[str, Bound, Bound] | None:
     result = getattr(node, "_saved_result", None)
     if name == "Softmax" and isinstance(result, Tensor):
         shape, dim = result.shape, _dim_of(node)
-        whole = shape.numel() == y.numel()  # else positions or the like were taken from it
-        each = partial(torch.softmax, dim=-1)
-        apart = lambda z: z.reshape(shape).softmax(dim).reshape(z.shape) if z.numel() == shape.numel() else each(z)  # noqa: E731
-        return "softmax", apart if whole else each, apart if whole else each
+
+        def over(z: Tensor) -> Tensor:  # all of it, or positions or the like that were taken from it
+            return z.reshape(shape).softmax(dim).reshape(z.shape) if z.numel() == shape.numel() else z.softmax(-1)
+
+        return "softmax", over, over
     if name == "Pow" and getattr(node, "_saved_exponent", None) in (2, 4):
         return "square", F.softplus, torch.square
     if name not in _RANGES:

@@ -225,7 +225,7 @@ def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
     waiting = [p for p in net.parameters if p.trainable and p.gradient in ("zero", "later") and not _is_idle(net, p)]
     stuck = [p for p in waiting if p.gradient == "zero" and not _is_sent(net, p) and "one key" not in p.uses]
-    stuck.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))  # nearest the outputs first
+    stuck.sort(key=net.place, reverse=True)  # nearest the outputs first
     telling = sorted((p for p in stuck if len(p.shape) > 1), key=lambda p: p.weight_sq > 0)  # zeros first
     if starved := _starved(net, waiting):
         return starved
@@ -249,7 +249,7 @@ def undefined(net: Net) -> Finding | None:
     hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
     if not hit:
         return None
-    hit.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
+    hit.sort(key=net.place, reverse=True)
     blocks = tuple(p.name for p in hit)
     message = f"The gradients of {listed(blocks)} are NaN or infinite, while the loss is a number."
     advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
@@ -372,7 +372,7 @@ def _adapted(net: Net, frozen: ParameterSignals) -> bool:
 def detached(net: Net) -> Finding | None:
     """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
-    cut.sort(key=lambda p: -max((net.order.get(o, -1) for o in p.owners), default=-1))
+    cut.sort(key=net.place, reverse=True)
     if not (blocks := tuple(p.name for p in cut)):
         return None
     message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
@@ -413,7 +413,7 @@ def _ends(net: Net, unread: list[str]) -> bool:
 def _is_last(net: Net, name: str) -> bool:
     """Whether a layer is called after all of its siblings: nothing may be left to read its output, as in WaveNet."""
     alike = [p for p in net.parameters if net.siblings[p.name] == net.siblings[name]]
-    places = {p.name: max((net.order.get(owner, -1) for owner in p.owners), default=-1) for p in alike}
+    places = {p.name: net.place(p) for p in alike}
     return 0 <= places[name] == max(places.values())
 
 
