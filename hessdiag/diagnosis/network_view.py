@@ -16,7 +16,6 @@ from hessdiag.results.signals import ParameterSignals, Signals
 CRITICAL = {
     "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
 }  # fmt: skip
-DROWNED = 0.01  # share of what a layer writes that varies
 GATES = {"gate", "softplus"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
@@ -91,15 +90,6 @@ class Net:
         if path not in self.weight_of or not bias or not all(p is not None and "lookup" in p.uses for p in tables):
             return False
         return bool(tables) and self.scale(path) * self.layers[path].x_sq < bias.weight_sq < 1
-
-    def runs(self, path: str) -> bool:
-        """Whether a layer runs over the examples, and not over parameters, say."""
-        return self.layers[path].samples % self.signals.examples == 0
-
-    def drowns(self, path: str) -> bool:
-        """Whether a bias drowns what a layer reads, which varies, and no normalisation makes up for that."""
-        layer = self.layers[path]
-        return layer.x_varies > 0 and layer.out_varies < DROWNED and "norm" not in layer.labels
 
     def critical(self, path: str) -> float | None:
         """The scale at which E[x²] stays, for the layer's nonlinearity; None where it is not known."""

@@ -157,28 +157,19 @@ def depth_scale(net: Net) -> Finding | None:
     backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
     if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
-    varies = net.layers[net.head].x_varies if net.head and net.layers[net.head].x_sq > 0 else 1.0
-    varies = 1.0 if math.isnan(varies) else varies
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    limit = CHAIN if product > 0 or forward > 0 or len(chain) >= DEEP else DECAY
-    if max(abs(product), measured) < math.log(limit) and varies > 1e-3:
-        return None
-    if measured < math.log(5) and varies > 1e-3:
-        return None  # a nonlinearity that holds its own scale, as a saturating one does
-    grows = product > 0 or forward > 0
-    lost = varies == 0 or (grows and measured > math.log(CHAIN_FAULT))  # in rounding, or to the largest
-    severity: Severity = "fault" if lost else "warning"
-    sign = 1 if (product or max(forward, backward, key=abs)) > 0 else -1
+    limit = CHAIN if forward > 0 or len(chain) >= DEEP else DECAY
+    if max(abs(product), measured) < math.log(limit) or measured < math.log(5):
+        return None  # a nonlinearity may hold its own scale, as a saturating one does
+    severity: Severity = "fault" if forward > 0 and measured > math.log(CHAIN_FAULT) else "warning"
+    sign = 1 if max(forward, backward, key=abs) > 0 else -1
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = math.exp(min(max(measured, abs(product)), 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
     what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
     message = f"{what} (usual: within {short(math.sqrt(limit))}×), in {listed(blocks)}."
-    if value < limit:  # what is constant runs through
-        part = f"Only {short(100 * math.sqrt(varies))} % of the signal behind {len(chain)} layers"
-        message = f"{part} differs between examples (usual: above 3 %), most of it lost in {listed(blocks)}."
     how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
     advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
@@ -213,7 +204,7 @@ def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
     large = [o for o in read if read[o] > INPUT_SQ]
-    small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ and net.runs(o) and net.drowns(o)]
+    small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ]
     if not large and not small:
         return _alike(net)
     path = max(large, key=read.__getitem__) if large else min(small, key=read.__getitem__)
@@ -228,7 +219,7 @@ def raw_inputs(net: Net) -> Finding | None:
 
 def _alike(net: Net) -> Finding | None:
     """HD105 of inputs that are mostly one constant, in which examples hardly differ."""
-    firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources and net.runs(o)}
+    firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources}
     hit = [o for o in firsts if 0 < firsts[o] < VARIES_WARNING]
     if not hit:
         return None
@@ -303,24 +294,22 @@ def drowned(net: Net) -> Finding | None:
     path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
     if path is None:
         return None
-    layer, place = net.layers[path], net.order[path]
-    before = [*net.layers.values()][:place]
+    layer, before = net.layers[path], [*net.layers.values()][: net.order[path]]
     steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
     steady.sort(key=lambda o: -o.out_sq)
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
-    blamed = (steady or before[-1:] or [layer])[:3]
+    blamed = (steady or [layer])[:3]
     blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners))
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
     message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
     advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
     queries = (each for each in net.layers.values() if "attention" in each.labels)
-    earlier = [p for p in net.parameters if min(net.order.get(o, 0) for o in p.owners) <= place]
     meant = (
         not (added or steady)  # as where the token that is read is alike, and memory tells
         or (bool(blocks) and not net.named[blocks[0]].trainable)  # a table of fixed positions, as Whisper's
         or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
         or any(net.waits(o.path) for o in (*before, layer))
-        or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in earlier)  # a few steps open its way
+        or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in net.parameters)  # and opens
     )
     severity = "note" if meant else graded(-layer.x_varies, -VARIES_WARNING)
     return Finding("HD110", severity, blocks, message, advice, layer.x_varies, VARIES)

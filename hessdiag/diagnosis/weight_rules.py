@@ -7,7 +7,6 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
-    BELOW_EPS,
     GATES,
     SMALL,
     UNITS,
@@ -186,12 +185,11 @@ def norm_gain(net: Net) -> Finding | None:
     for path, layer in net.layers.items():
         own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
         if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
-            acts = layer.normalises and layer.x_sq >= SMALL and layer.out_sq > 0
-            if layer.normalises and (not acts or layer.out_sq < BELOW_EPS) and 0.5 < own.weight_sq < 2:
-                continue  # HD109, or HD102
+            if 0.5 < own.weight_sq < 2:
+                continue
             bias = net.bias_of(path)
             written = layer.out_sq - (bias.weight_sq if bias else 0.0)  # as the gain acts: Gemma's is 1 + weight
-            gain_sq = max(written, 1e-300) if acts else own.weight_sq
+            gain_sq = max(written, 1e-300) if layer.x_sq >= SMALL else own.weight_sq
             hit |= {} if 1 / GAIN < gain_sq < GAIN else {own.name: gain_sq}
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
@@ -328,10 +326,8 @@ LEAST_ROWS = 8
 
 def one_row(net: Net) -> Finding | None:
     """HD405: a table of which one row alone gets a gradient, as positions do that are all looked up at 0."""
-    tables = [
-        p for p in net.parameters if p.trainable and len(p.shape) > 1 and (not p.uses or {"lookup", "sum"} & {*p.uses})
-    ]
-    hit = [p for p in tables if p.rows == 1 and p.numel // p.shape[-1] >= LEAST_ROWS]
+    tables = [p for p in net.parameters if p.rows == 1 and (not p.uses or {"lookup", "sum"} & {*p.uses})]
+    hit = [p for p in tables if p.numel // p.shape[-1] >= LEAST_ROWS]
     if not hit or net.signals.examples < 2:
         return None
     blocks = tuple(p.name for p in hit)
