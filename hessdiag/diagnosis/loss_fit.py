@@ -415,23 +415,35 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     return len(found)
 
 
-class _Joined(TorchFunctionMode):
-    """Shapes of an operation that joins numbers made of the outputs with as many others, each with all."""
+class _Calls(TorchFunctionMode):
+    """Fields of `Signals` on the operations that a loss of some examples is made of: shapes of one that joins numbers
+    made of the outputs with targets of other examples, and one that gets probabilities, and takes others.
+    """
 
-    found = ""
+    def __init__(self, examples: int) -> None:
+        super().__init__()
+        self.examples = examples
+        self.found: dict[str, str] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result, name = func(*args, **(kwargs or {})), func.__name__
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
         if len(pair) == 2 and pair[0].requires_grad != pair[1].requires_grad and pair[0].dim() != pair[1].dim():
             (one, other), size = (each.shape for each in pair), pair[0].numel()
-            joins = isinstance(result, Tensor) and (result.numel() == size**2 or func.__name__ in JOINING)
-            if joins and size == pair[1].numel() > 1 and math.prod(shape := _joined(one, other)) == size**2:
-                self.found = f"{tuple(one)} and {tuple(other)} to {shape}"
+            shape = _joined(one, other)
+            squared = isinstance(result, Tensor) and result.numel() == math.prod(shape) == size**2
+            each_other = name in ELEMENTWISE and other[:1] == (self.examples,)
+            if (squared and size == pair[1].numel() > 1) or each_other:
+                self.found["broadcast"] = f"{tuple(one)} and {tuple(other)} to {shape}"
+        if name in TAKES and pair[0].requires_grad and pair[0].dim() > 1 and bool((pair[0] >= 0).all()):
+            dim = 1 if name in ("cross_entropy", "nll_loss") else -1
+            if pair[0].shape[dim] > 1 and sums_to_one(pair[0], dim):
+                self.found["takes"] = f"{name}, which takes {TAKES[name]}"
         return result
 
 
-JOINING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 
 
 def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
@@ -441,15 +453,16 @@ def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
 
 
 def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None) -> dict[str, str]:
-    """Shapes of outputs and targets, where the loss compares each output with targets of other examples, or may."""
+    """Shapes where the loss compares each output with targets of other examples, or may; and see `_Calls`."""
     if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
         shape = _joined(y.shape, targets.shape)
         flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
         grown = math.prod(shape) > y.numel() and not flat
         return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {shape}"} if grown else {}
-    with torch.enable_grad(), _Joined() as joined:
+    with torch.enable_grad(), _Calls(len(y)) as calls:
         loss.of_all(y.detach().requires_grad_(), targets)
-    return {"broadcast": joined.found} if joined.found else {}
+    found: dict[str, str] = calls.found
+    return found
 
 
 def _of_labels(labels: Tensor, classes: int) -> float:

@@ -360,7 +360,8 @@ def _is_astray(weights: Tensor | None) -> bool:
 
 def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     """Whether a view does what looks like a transposition, and is none: two axes change places, or one passes a factor
-    of the last, as heads do that are split off. One that skews has a padding before it, or a slice after it.
+    of the last, as heads do that are split off, or all others. One that skews has a padding before it, or a slice after
+    it.
     """
     if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
         return False
@@ -371,6 +372,9 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     before, after = ([n for n in sizes if n > 1] for sizes in both)
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
+    flat = len(before) > 2 and before[0] == examples != before[-1] and after[1:] == before[1:2]
+    if flat and before[1] not in one:  # (B, C, positions) as (B · positions, C)
+        return True
     if all(between) or min(len(before), len(after)) < 3:  # each axis is split or joined alone
         return False
     swapped = sorted(before) == sorted(after) and examples not in before[-2:]

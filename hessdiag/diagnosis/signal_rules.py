@@ -333,15 +333,12 @@ def out_of_reach(net: Net) -> Finding | None:
         message += " or targets from 0 to 1, and these are larger."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
-    if not signals.floor > OUT_OF_REACH and signals.would_broadcast:
-        message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
-        return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
         message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
-        return None
+        return _misfit(net, blocks)
     kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
     message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
     message += f" below {usual:.0f} %)."
@@ -356,6 +353,18 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = f"Return the outputs of {listed(blocks)} without the {signals.bounded}{why}."
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
+
+
+def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
+    """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
+    if net.signals.takes:
+        message = f"The loss hands probabilities to {net.signals.takes}."
+        advice = "Leave the softmax out for logits, and take `log_softmax` for logarithms."
+        return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
+    if net.signals.would_broadcast:
+        message = f"nn.MSELoss would broadcast {net.signals.would_broadcast}; here each output has its own target."
+        return Finding("HD113", "note", (), message, "", 0.0, 0.0)
+    return None
 
 
 SWING, FLAT, LEARNABLE, AGAINST = 0.05, 1e-6, 1e-3, -0.5

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -407,12 +408,40 @@ def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
         (nn.Identity(), lambda y, t: F.cross_entropy(y.detach(), t).requires_grad_(), "sends no gradient"),
         (nn.Identity(), lambda y, t: F.l1_loss(y.gather(1, t[:, None]), t.float()), "(8, 1) and (8,) to (8, 8)"),
         (nn.Identity(), lambda y, t: (y[:, :1] * (t - 0.5)).square().mean(), "(8, 1) and (8,) to (8, 8)"),
+        (nn.Identity(), lambda y, t: F.mse_loss(y[:, t], t.float()), "(8, 8) and (8,) to (8, 8)"),
         (nn.Dropout(1.0), "cross-entropy", "2 drops 100 %"),
     ):
         model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), last)
         (found,) = hessdiag.diagnose(model, x, t, loss=loss, quick=True).findings[:1]
         assert (found.rule, found.severity) == ("HD113", "fault")
         assert what in found.message
+
+
+def test_a_loss_of_your_own_that_softens_what_it_hands_to_a_function_of_logits_or_logarithms_is_told() -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(16, 4), torch.randint(3, (16,))
+    model, teacher = nn.Linear(4, 3), torch.randn(16, 3).softmax(1)
+    divergence = partial(F.kl_div, reduction="batchmean")
+    for function, targets, name in ((F.cross_entropy, t, "cross_entropy"), (divergence, teacher, "kl_div")):
+        for soften, rules in ((torch.softmax, ["HD113"]), (torch.log_softmax, [])):
+            how = {"loss": lambda y, t, f=function, s=soften: f(s(y, 1), t), "quick": True}
+            found = hessdiag.diagnose(model, x, targets, **how).findings
+            assert [each.rule for each in found] == rules
+            assert all(name in each.message for each in found)
+
+
+def test_a_view_that_takes_channels_for_the_last_axis_mixes_them_and_one_of_the_last_axis_does_not() -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(4, 3, 10), torch.randint(5, (4, 10))
+    for swapped, rules in ((False, ["HD114"]), (True, [])):
+
+        def run(m: Any, x: Tensor, swapped: bool = swapped) -> Tensor:
+            y = m.head(x)  # (B, 5, 10)
+            return (y.transpose(1, 2) if swapped else y).reshape(-1, 5)
+
+        model = networks.Net(run, head=nn.Conv1d(3, 5, 1))
+        found = hessdiag.diagnose(model, x, t, loss=lambda y, t: F.cross_entropy(y, t.flatten()), quick=True).findings
+        assert [each.rule for each in found if each.severity != "note"] == rules
 
 
 def test_a_softmax_cannot_be_right_of_several_classes_at_once() -> None:
