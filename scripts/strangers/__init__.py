@@ -21,6 +21,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind7_healthy,
     blind8,
     blind8_healthy,
+    blind9,
     convolutional,
     language,
     other,
