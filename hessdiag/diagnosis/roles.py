@@ -269,7 +269,6 @@ def at_its_end(node: Node) -> dict[str, float]:
 
 
 NEARLY_ALL = 0.99  # of a row's weight
-MIN_KEYS = 32  # a causal mask leaves one row of them a single key: 3 % at most
 CLOSE = 1e-3  # of norms to each other
 
 VARY = 1e-4  # by which scores differ, far beyond rounding
@@ -290,8 +289,8 @@ def attentions(
 
     Yields:
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
-        its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one key, NaN for
-        few keys; labels: "astray" where its weights sum to 1 over another dimension than the one that is mixed,
+        its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one of several
+        keys; labels: "astray" where its weights sum to 1 over another dimension than the one that is mixed,
         "one key" where there is no other, "drowned" where weights are all equal though the products of queries and keys
         are not.
     """
@@ -300,8 +299,9 @@ def attentions(
         one_key = any(weights is not None and weights.shape[-1] == 1 for weights in products)
         if products or alone:
             result, peaked = node._saved_result.detach(), math.nan
-            if result.dim() > 2 and result.shape[-1] >= MIN_KEYS:
-                peaked = float((result.amax(-1) > NEARLY_ALL).double().mean())
+            rows = result.movedim(_dim_of(node), -1) if result.dim() > 2 else result[:0]
+            if (rows := rows[(rows > 0).sum(-1) > 1]).numel():  # a mask may leave a row a single key
+                peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
             astray = alone or any(map(_is_astray, products))
             labels = {"one key"} if one_key else {"astray"} if astray else {"drowned"} if _is_drowned(node) else set()
             yield written_by(node, layers, owners), peaked, labels
@@ -340,8 +340,9 @@ def _products(graph: Graph, start: Node) -> list[Tensor | None]:
     Where it is what other weights mix, it is no weight.
     """
 
-    def unchanged(node: Node) -> list[Node]:
-        return [each for each, _ in graph.consumers[node] if passes_unchanged(each)]
+    def unchanged(node: Node) -> list[Node]:  # or masked
+        after = [each for each, _ in graph.consumers[node]]
+        return [o for o in after if passes_unchanged(o) or (o.name().startswith("Mul") and len(parents_of(o)) == 1)]
 
     after = [each for node in walk(start, unchanged) for each in graph.consumers[node]]
     places = [(node, place) for node, place in after if _PRODUCT.fullmatch(node.name())]
@@ -375,11 +376,21 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     flat = len(before) > 2 and before[0] == examples != before[-1] and after[1:] == before[1:2]
     if flat and before[1] not in one:  # (B, C, positions) as (B · positions, C)
         return True
+    limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
+    if any(b % low or high % b for low, high, b in limits):  # an axis is cut across
+        return True
     if all(between) or min(len(before), len(after)) < 3:  # each axis is split or joined alone
         return False
     swapped = sorted(before) == sorted(after) and examples not in before[-2:]
     passed = before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0)
     return swapped or passed
+
+
+def added_to_themselves(graph: Graph) -> Iterator[Node]:
+    """What x + x is made of, where x + f(x) may have been meant."""
+    for node in (graph.root, *graph.consumers):
+        if node.name().startswith("Add") and len({*node.next_functions}) < len(parents_of(node)):
+            yield from parents_of(node)[:1]
 
 
 Bound = Callable[[Tensor], Tensor]

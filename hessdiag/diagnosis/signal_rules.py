@@ -430,8 +430,9 @@ def unseen(net: Net) -> Finding | None:
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
         blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.gain_of(o)))
-        message = f"The inputs do not reach the outputs from {signals.unseen[0]}: the gradient there is exactly zero."
-        advice = "Look for a state that is not carried on, an output that is read too early, or a slice."
+        message = f"The outputs do not depend on {signals.unseen[0]}."
+        advice = "Look for a state that is not carried on, an output that is read too early, a slice, or another input"
+        advice += " in its place."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if not signals.output_varies > 0:
         return None
@@ -508,7 +509,11 @@ ATTENTIONS = 4
 
 
 def unskipped(net: Net) -> Finding | None:
-    """HD118: attention upon attention, and no skip connection."""
+    """HD118: a branch that is added to itself, or attention upon attention, and no skip connection."""
+    doubled = tuple(p.name for o in net.layers if "doubled" in net.layers[o].labels and (p := net.gain_of(o)))
+    if doubled:
+        message = f"What {listed(doubled)} write{'s' if len(doubled) == 1 else ''} is added to itself."
+        return Finding("HD118", "warning", doubled, message, "Add what the block reads: `x + block(x)`.", 1.0, 0.0)
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
     first = min((net.order[path] for path in attending.values()), default=0)
     mixed = {"add", "self-add", "gate"}  # or what may be such a sum
@@ -522,7 +527,7 @@ def unskipped(net: Net) -> Finding | None:
 
 
 SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
-PEAKED = 0.1
+PEAKED = 0.05
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 GROWN, LARGE = 30.0, 30.0

@@ -10,7 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -27,7 +27,15 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import Graph, at_its_end, attentions, mixes_axes, unchanged, written_by
+from hessdiag.diagnosis.roles import (
+    Graph,
+    added_to_themselves,
+    at_its_end,
+    attentions,
+    mixes_axes,
+    unchanged,
+    written_by,
+)
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
 from hessdiag.network.trace import backpropagate
@@ -238,6 +246,9 @@ class SignalPass:
         for node in (graph.root, *graph.consumers):
             for path in written_by(node, written, held) if mixes_axes(graph, node, self.part.size) else ():
                 self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "mixed")
+        for node in added_to_themselves(graph):
+            for path in written_by(node, written, held):
+                self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "doubled")
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
         idle = graph.consumers.keys() - graph.counting()
@@ -316,16 +327,33 @@ class SignalPass:
         return cut | _unread(self.model, self.part, ran)
 
     def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
-        """An input that only layers read on which nothing depends, whichever example's it is; and the first of them."""
+        """An input that the outputs do not depend on, whichever example's it is; and the first layer that reads it."""
         used = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None}
-        for number, value in enumerate(replace(self.part, noise=(), targets=None).leaves):
+        inputs = replace(self.part, noise=(), targets=None).leaves
+        for number, value in enumerate(inputs):
             readers = [path for path, x in self.entered.items() if path and x is value]
-            if readers and not used & {*readers} and bool((value != value[:1]).any()):
-                values = self.part.leaves
-                values[number] = value.flip(0)
+            alone = len(inputs) == 1 or _are_labels(value, self.part.targets)
+            if used & {*readers} or (alone and not readers) or not (_varies(value) and _varies(y)):
+                continue
+            values = self.part.leaves
+            values[number] = value.flip(0)
+            with suppress(*REFUSALS):  # of inputs that have to fit each other
                 if torch.equal(self.part.with_leaves(values).call(self.model), y):
-                    return f"anywhere in what {readers[0]} reads", readers[0]
+                    where = f"what {readers[0]} reads" if readers else f"input {number + 1}"
+                    return where, *readers[:1]
         return ()
+
+
+def _varies(values: Tensor) -> bool:
+    """Whether examples differ."""
+    return bool((values != values[:1]).any())
+
+
+def _are_labels(values: Tensor, targets: Tensor | None) -> bool:
+    """Whether an input is the targets, or those of the next position are."""
+    if targets is None or values.shape != targets.shape:
+        return False
+    return torch.equal(values, targets) or (values.dim() > 1 and torch.equal(values[:, 1:], targets[:, :-1]))
 
 
 def _is_layer(module: nn.Module) -> bool:

@@ -4,6 +4,7 @@ import copy
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -461,6 +462,23 @@ def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(ho
     assert peaked == {"q": pytest.approx(expected), "k": pytest.approx(expected)}
     (found,) = (finding for finding in report.findings if finding.rule == "HD112")
     assert set(found.blocks) == {"q.weight", "k.weight"}
+
+
+def test_rows_that_a_mask_leaves_one_key_are_not_peaked_and_masked_weights_may_be_astray() -> None:
+    torch.manual_seed(0)
+    mask = torch.ones(6, 6).tril()
+
+    def run(m: Any, x: Tensor, dim: int = -1) -> Tensor:
+        weights = (m.q(x) @ m.k(x).mT).masked_fill(mask == 0, -1e9).softmax(dim) * mask
+        return m.last(weights @ m.v(x))
+
+    for dim, rules in ((-1, []), (-2, ["HD114"])):
+        model = Net(partial(run, dim=dim), **{name: nn.Linear(4, 4) for name in "qkv"}, last=nn.Linear(4, 2))
+        report = hessdiag.diagnose(model, torch.randn(8, 6, 4), quick=True)
+        assert report.signals is not None
+        peaked = [layer.peaked for layer in report.signals.layers if layer.path == "q"]
+        assert dim == -2 or peaked == [0.0]
+        assert [each.rule for each in report.findings] == rules
 
 
 def test_peaked_attention_of_a_packed_projection_is_laid_to_it() -> None:
