@@ -527,7 +527,7 @@ def unskipped(net: Net) -> Finding | None:
 
 
 SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
-PEAKED = 0.05
+PEAKED = 0.1
 PHASE, WIDE = math.pi / 2, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 GROWN, LARGE = 30.0, 30.0

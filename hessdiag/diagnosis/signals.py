@@ -332,8 +332,8 @@ class SignalPass:
         inputs = replace(self.part, noise=(), targets=None).leaves
         for number, value in enumerate(inputs):
             readers = [path for path, x in self.entered.items() if path and x is value]
-            alone = len(inputs) == 1 or _are_labels(value, self.part.targets)
-            if used & {*readers} or (alone and not readers) or not (_varies(value) and _varies(y)):
+            spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
+            if used & {*readers} or (spare and not readers) or not (_varies(value) and _varies(y)):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)
