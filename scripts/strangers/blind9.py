@@ -432,7 +432,7 @@ def onsets(planted: bool, d: int = 24) -> Task:
 
 @report("boxes of negative size", GITHUB + "tianzhi0549/FCOS/issues/25", guilty=r"boxes",
         says=rf"{BROKEN}|logarithm|negative|positive|\bexp",
-        fault="distances to the sides of a box are raw outputs, and a loss takes the logarithm of overlaps")  # fmt: skip
+        fault="distances to the sides of a box are raw outputs; a loss takes the logarithm of overlaps")  # fmt: skip
 def boxes(planted: bool) -> Task:
     def loss(y: Tensor, t: Tensor) -> Tensor:  # distances left, top, right, bottom
         area, real = (y[:, 0] + y[:, 2]) * (y[:, 1] + y[:, 3]), (t[:, 0] + t[:, 2]) * (t[:, 1] + t[:, 3])
@@ -500,8 +500,8 @@ def pleases(planted: bool) -> Task:
     return stream(model, draw, loss, right)
 
 
-@report("a language drawn at random", GITHUB + "pytorch-tpu/transformers/pull/26", guilty=r"embed|places|qkv|proj|net|head",
-        says=rf"{LARGE}|satur|initiali",
+@report("a language drawn at random", GITHUB + "pytorch-tpu/transformers/pull/26",
+        guilty=r"embed|places|qkv|proj|net|head", says=rf"{LARGE}|satur|initiali",
         fault="all weights of a language model are drawn from N(0, 1), whatever their fan-in")  # fmt: skip
 def language(planted: bool, d: int = 48) -> Task:
     def run(m: Any, idx: Tensor) -> Tensor:
@@ -571,7 +571,8 @@ def cubes(planted: bool) -> Task:
     return stream(Parts(lambda m, x: m.linear(x), linear=nn.Linear(1, 1)), draw, F.mse_loss, right)
 
 
-@report("a fifth is kept", GITHUB + "pudae/tensorflow-densenet/pull/22", guilty=r"layers", says=r"dropout|dropped|drop ",
+@report("a fifth is kept", GITHUB + "pudae/tensorflow-densenet/pull/22", guilty=r"layers",
+        says=r"dropout|dropped|drop ",
         fault="the rate of dropout, 0.2, is taken for what is kept: 0.8 of all features are dropped")  # fmt: skip
 def densenet(planted: bool, k: int = 8) -> Task:
     def run(m: Any, x: Tensor) -> Tensor:

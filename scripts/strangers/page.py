@@ -208,7 +208,7 @@ def page(found: Mapping[str, Any]) -> str:
         "the rules; the counts below take them as they were first scored. So were the *blind* ones, on the",
         "evening of that day, and then those of *blind3*. Since then rules were mended on all of these, so",
         "that what is said *today* is no evidence of what is new. Those of *blind4* came the day after, and",
-        "those of *blind5* to *blind9* on November 25.",
+        "those of *blind5* to *blind10* on November 25.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",
