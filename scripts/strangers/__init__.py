@@ -22,6 +22,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind8,
     blind8_healthy,
     blind9,
+    blind9_healthy,
     blind10,
     convolutional,
     language,
