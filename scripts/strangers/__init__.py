@@ -24,6 +24,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind9,
     blind9_healthy,
     blind10,
+    blind10_healthy,
     convolutional,
     language,
     other,
