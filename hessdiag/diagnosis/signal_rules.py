@@ -10,7 +10,7 @@ from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, 
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
-CLASSES, NUMBERS = (2.0, 2.5, 15.0), (3.0, 5.0, 10.0)  # note, warning, fault of a cross-entropy, and of other losses
+CLASSES, NUMBERS = (2.0, 2.5, 15.0), (3.0, 5.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
