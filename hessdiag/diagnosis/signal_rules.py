@@ -416,8 +416,8 @@ def astray(net: Net) -> Finding | None:
         message = f"The softmax behind {listed(blocks)} sums to 1 over another dimension than is mixed."
         advice = "Take it over the keys: `scores.softmax(-1) @ values`."
     elif blocks := net.labelled("mixed"):
-        message = f"A view behind {listed(blocks)} mixes axes: the sizes are those of a transposition."
-        advice = "Transpose first, and reshape then: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`."
+        message = f"A view behind {listed(blocks)} mixes axes: it takes numbers of one for those of another."
+        advice = "Transpose first: `x.flatten(2).transpose(1, 2)` is what takes (B, C, H, W) to (B, H · W, C)."
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
