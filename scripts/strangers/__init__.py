@@ -25,6 +25,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind9_healthy,
     blind10,
     blind10_healthy,
+    blind10_words,
     convolutional,
     language,
     other,
