@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import accumulate
+from itertools import accumulate, product
 from operator import mul
 from typing import Any
 
@@ -360,9 +360,9 @@ def _is_astray(weights: Tensor | None) -> bool:
 
 
 def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
-    """Whether a view does what looks like a transposition, and is none: two axes change places, or one passes a factor
-    of the last, as heads do that are split off, or all others. One that skews has a padding before it, or a slice after
-    it.
+    """Whether a view does what looks like a transposition, and is none: axes are joined out of order, or two change
+    places, or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it,
+    or a slice after it.
     """
     if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
         return False
@@ -373,8 +373,7 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     before, after = ([n for n in sizes if n > 1] for sizes in both)
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
-    flat = len(before) > 2 and before[0] == examples != before[-1] and after[1:] == before[1:2]
-    if flat and before[1] not in one:  # (B, C, positions) as (B · positions, C)
+    if len(after) < len(before) and before[0] == examples and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
     if any(b % low or high % b for low, high, b in limits):  # an axis is cut across
@@ -384,6 +383,15 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     swapped = sorted(before) == sorted(after) and examples not in before[-2:]
     passed = before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0)
     return swapped or passed
+
+
+def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Whether axes are products of others, in whatever order: (B, C, T, H) as (B · T, C, H)."""
+    places = product(range(len(after)), repeat=len(before))
+    return any(
+        all(math.prod(n for n, at in zip(before, place, strict=True) if at == i) == m for i, m in enumerate(after))
+        for place in places
+    )
 
 
 def added_to_themselves(graph: Graph) -> Iterator[Node]:

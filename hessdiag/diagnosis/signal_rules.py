@@ -429,7 +429,7 @@ def unseen(net: Net) -> Finding | None:
     signals = net.signals
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
-        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.gain_of(o)))
+        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))
         message = f"The outputs do not depend on {signals.unseen[0]}."
         advice = "Look for a state that is not carried on, an output that is read too early, a slice, or another input"
         advice += " in its place."

@@ -38,6 +38,7 @@ from hessdiag.diagnosis.roles import (
 )
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import stores_inputs_first
+from hessdiag.network.torch_state import noted_dropouts
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
@@ -130,6 +131,8 @@ class SignalPass:
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.dropping: dict[Any, str] = {}  # node of what a dropout passes on, as it is now -> its path
         self.shares = {"": 0.0}  # that dropouts drop, by path
+        self.functional: list[float] = []  # shares of those that are functions
+        self.states: dict[str, list[Tensor | None]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
         self.found: tuple[Signals | None, str] = (None, "")
@@ -148,6 +151,7 @@ class SignalPass:
         """
         frozen = [p for name, p in self.parameters.items() if not self.trainable[name]]
         with ExitStack() as hooks:
+            self.functional = hooks.enter_context(noted_dropouts())
             for p in frozen:
                 hooks.callback(p.requires_grad_, False)
                 p.requires_grad_(True)
@@ -194,6 +198,8 @@ class SignalPass:
         x = x if isinstance(x, Tensor) else None
         self.entered[path] = x
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
+        if isinstance(module, nn.RNNCellBase):
+            self.states[path].append(next(iter(tensors_in(more)), None))
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 
@@ -258,6 +264,7 @@ class SignalPass:
         compared = self.part.targets is not None  # else they may be features
         before = takewhile(lambda node: not re.search("Mean|Pool", node.name()), unchanged(y.grad_fn))
         drops = [self.dropping[node] for node in before if compared and node in self.dropping]
+        self.shares["F.dropout"] = max(self.functional, default=0.0)
         most = max(self.shares, key=self.shares.__getitem__)
         return uses, {
             "drops_outputs": next(iter(drops), ""),
@@ -327,7 +334,12 @@ class SignalPass:
         return cut | _unread(self.model, self.part, ran)
 
     def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
-        """An input that the outputs do not depend on, whichever example's it is; and the first layer that reads it."""
+        """A state that is not carried on, or an input that the outputs do not depend on, whichever example's it is; and
+        the first layer that reads it.
+        """
+        for path, (first, *later) in self.states.items():
+            if len(later) > 1 and all(s is first or (s is not None and _equal(s, first)) for s in later):
+                return f"what {path} wrote at the step before", path
         used = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None}
         inputs = replace(self.part, noise=(), targets=None).leaves
         for number, value in enumerate(inputs):
@@ -342,6 +354,10 @@ class SignalPass:
                     where = f"what {readers[0]} reads" if readers else f"input {number + 1}"
                     return where, *readers[:1]
         return ()
+
+
+def _equal(one: Tensor, other: Tensor | None) -> bool:
+    return other is not None and torch.equal(one, other)
 
 
 def _varies(values: Tensor) -> bool:

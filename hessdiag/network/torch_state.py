@@ -24,7 +24,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hessdiag.data.seeds import in_calls
+from hessdiag.data.seeds import in_calls, user_code
 from hessdiag.errors import HessdiagError
 
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
@@ -342,6 +342,19 @@ def fixed_statistics() -> Iterator[list[bool]]:
 
 
 @contextmanager
+def noted_dropouts() -> Iterator[list[float]]:
+    """Let dropouts that are called as functions drop nothing, as ever, and note the shares that they would drop."""
+    shares: list[float] = []
+
+    def note(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        shares.append(p if training else 0.0)
+        return input
+
+    with in_calls(_Formulas(getattr(user_code(), "formulas", FORMULAS) | dict.fromkeys(DROPOUTS, note))):
+        yield shares
+
+
+@contextmanager
 def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None]:
     """Let batch normalisation take the statistics, as constants, that it takes in `call` of the model."""
     taken: list[tuple[Tensor, Tensor]] = []
@@ -407,6 +420,9 @@ def _unchanged(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return input
 
 
+DROPOUTS = (
+    F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout,
+)  # fmt: skip
 FORMULAS: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     torch.prelu: _prelu,
@@ -415,8 +431,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
         F.conv_transpose2d, {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
     ),
     F.batch_norm: _batch_norm,
-    **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout), _unchanged),
-    **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), _unchanged),
+    **dict.fromkeys(DROPOUTS, _unchanged),
     F.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
