@@ -14,7 +14,7 @@ import pytest
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from hessdiag.data.batch import Inputs
     from hessdiag.derivatives.losses import LossFunction
@@ -35,7 +35,7 @@ class ModelCheck:
     """The fixture `hessdiag` of a test. All names of the package are its attributes too."""
 
     def assert_healthy(
-        self, model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+        self, model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, *,
         loss: str | LossFunction | None = None, fail_on: Severity = "warning", ignore: Iterable[str] = (),
         **options: Any,
     ) -> Report:  # fmt: skip

@@ -85,7 +85,7 @@ class Layout:
     def joined(self, returned: Any, size: int) -> Tensor:
         """(B, N): what is of all examples stands in every row."""
         held = tensors_in(self.pick(returned))
-        dtype = next(dtype for _, dtype, _ in self.parts if dtype.is_floating_point)
+        dtype = next((dtype for _, dtype, _ in self.parts if dtype.is_floating_point), torch.get_default_dtype())
         if len(held) != len(self.parts):
             raise HessdiagError("the model returned other tensors than in its first call: measure one kind at a time")
         rows = []
@@ -270,6 +270,7 @@ class Batch:
         structure: whether no dimension runs over examples, as in a graph.
         form: in which the data have the targets.
         returned_at: where the examples stand in outputs, if not as in the first of the arguments.
+        asked: how `targets` (B, N) hold those of several tensors.
         noise: what the model draws when it is called, one after the other.
     """
 
@@ -285,10 +286,11 @@ class Batch:
     structure: bool = False
     form: Form = Form()
     returned_at: int = 0
+    asked: Layout | None = None
     noise: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, inputs: Any, targets: Tensor | None, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
+    def of(cls, inputs: Any, targets: Any, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
         """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones.
 
         `batch_dim` is the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
@@ -297,12 +299,15 @@ class Batch:
         """
         check_choice("examples", examples, ("batch", "one"))
         args, kwargs = _arguments(inputs, any_kind=examples == "one")
+        if isinstance(targets, (tuple, list, Mapping)) and tensors_in(targets):
+            batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
+            asked = Layout.of(targets, size=None if batch.structure else batch.size)
+            if not (asked.apart or batch.structure):
+                raise HessdiagError(f"targets hold a tensor that does not run over the {batch.size} examples first")
+            return replace(batch, targets=_finite(asked.joined(targets, batch.size)), asked=asked).map(_plain)
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")
-        batch = cls(args, kwargs, targets, 1).map(_plain)
-        real = [value for value in batch.leaves if value.is_floating_point() and value.numel()]
-        if not all(bool(torch.stack(value.detach().aminmax()).isfinite().all()) for value in real):  # NaN is both
-            raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
+        batch = cls(args, kwargs, targets, 1).map(_plain).map(_finite)
         if examples == "one":
             return replace(batch, as_one=True, structure=True)
         if not batch.tensors:
@@ -344,6 +349,19 @@ class Batch:
             at = place_of_examples(targets, size, kept[0])
             targets = targets.movedim(at, 0)
         return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept, form=Form(at=at))
+
+    def loss_of(self, loss: Any) -> Any:
+        """A loss as a function of the targets as they are in here, where it asks for several tensors."""
+        if (asked := self.asked) is None:
+            return loss
+        if not callable(loss):
+            raise HessdiagError("targets hold several tensors: pass loss as a function of the outputs and of these")
+
+        def of_several(y: Any, targets: Tensor) -> Any:
+            return loss(y, asked.split(targets))
+
+        of_several.__name__ = getattr(loss, "__name__", type(loss).__name__)
+        return of_several
 
     def narrow(self, start: int, stop: int) -> Batch:
         """Examples `start` up to `stop`."""
@@ -519,6 +537,14 @@ def _plain(value: Tensor) -> Tensor:
     if value.is_inference():
         with torch.inference_mode(False):
             return value.clone()
+    return value
+
+
+def _finite(value: Tensor) -> Tensor:
+    """The value itself, if it holds numbers."""
+    real = value.is_floating_point() and value.numel()
+    if real and not bool(torch.stack(value.detach().aminmax()).isfinite().all()):  # NaN is both
+        raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
     return value
 
 

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 
-Read = Callable[[Any, Tensor | None], Batch]
+Read = Callable[[Any, Any], Batch]
 EXPECTED = "give a tensor, as of torch.as_tensor, (inputs, targets), or an iterable of such batches"
 
 
@@ -34,7 +34,7 @@ class Tally:
 
 
 def batches_of(
-    inputs: Inputs | Iterable[Any], targets: Tensor | None, tally: Tally | None = None, *, read: Read = Batch.of
+    inputs: Inputs | Iterable[Any], targets: Inputs | None, tally: Tally | None = None, *, read: Read = Batch.of
 ) -> Iterator[Batch]:
     """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()

@@ -192,8 +192,17 @@ def examples_apart(
     read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats]
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
     masks = [v for v in few.leaves if v.dim() == 2 and not v.is_floating_point()]
-    told = (_unreached(name, v, _arrives(g, v), masks) for (name, v), g in zip(read, found, strict=False) if name)
-    return mixed, next(filter(None, told), ()), reached
+
+    def counts(value: Tensor, left: Tensor) -> bool:
+        """Whether outputs change with what is `left` of an input: whole numbers, such as indices among floats."""
+        left = left.to(value.device)
+        other = torch.where(left, value.flip(0), value)
+        changed = few.with_leaves([other if v is value else v for v in few.leaves])
+        return torch.equal(other[left], other[left].round()) and not torch.equal(changed.call(model), y)
+
+    told = ((name, v, _unreached(name, v, _arrives(g, v), masks)) for (name, v), g in zip(read, found, strict=False))
+    unseen = (which for name, v, (which, left) in told if name and which and (len(which) > 1 or not counts(v, left)))
+    return mixed, next(unseen, ()), reached
 
 
 def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
@@ -203,8 +212,9 @@ def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
     return (gradient != 0).any(0).cpu().reshape(*like.shape, -1).any(-1)
 
 
-def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor]) -> tuple[str, ...]:
-    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies.
+def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor]) -> tuple[tuple[str, ...], Tensor]:
+    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies; and
+    where that is, like `values`.
 
     What `masks` (B, T) have one number for is padding.
     """
@@ -218,8 +228,9 @@ def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tenso
             hidden = [m[:, ~there] for m in fit if bool((m[:, there] != m[0, ~there][0]).any())]
             if not any(bool((each == each.flatten()[0]).all()) for each in [left, *hidden]):  # no padding
                 which = f"positions {first} to {last} of {size} in dimension {dim} of {name}"
-                return (which,) if name == "the inputs" else (which, name)
-    return ()
+                told = (which,) if name == "the inputs" else (which, name)
+                return told, ~there.view(-1, *[1] * (values.dim() - dim - 1)).expand(values.shape)
+    return (), arrived
 
 
 def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.diagnosis.diagnose import diagnose
@@ -22,7 +22,7 @@ def compare(
     before: Side,
     after: Side,
     inputs: Inputs | Iterable[Any] | None = None,
-    targets: Tensor | None = None,
+    targets: Inputs | None = None,
     **options: Any,
 ) -> Comparison:
     """Find which block changed between two networks, in what, and by how much.

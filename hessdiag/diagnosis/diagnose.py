@@ -46,7 +46,7 @@ CHECKED, LARGEST, MEASURED, COPIES, COTANGENTS, WORKING = 5, 2, 3, 2, 4, 2
 
 
 def diagnose(
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, *,
     loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", per: str = "example", mode: str = "train",
     method: str = "auto", rtol: float | None = None, seed: int = 0, max_products: int = 400,
@@ -63,7 +63,8 @@ def diagnose(
             iterable of batches, such as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is
             read once, batch by batch, and examples weigh alike; only the batch view holds them all at once. Of a dict
             the model is given the keys that it takes, and its labels are the targets.
-        targets: what the loss compares with; the first dimension runs over examples.
+        targets: what the loss compares with; the first dimension runs over examples. Of several tensors in a tuple,
+            list or dict the loss is a function of the outputs and of such a structure.
         loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, `"model"` (which the model returns),
             or a callable `(outputs, targets) -> scalar` of the outputs, or of whatever the model returns, in all of
             whose tensors it is differentiated then. By default cross-entropy where targets are integers, mean squared

@@ -54,7 +54,7 @@ Values = Mapping[str, Tensor]  # by name of the parameter
 
 
 def learning_rates(
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, *,
     loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", optimizers: Sequence[str] = ("sgd", "adam"), steps: int = 12,
     batch_size: int = 128, blocks: str | Sequence[str] | None = None, seed: int = 0, mode: str = "train",

@@ -244,7 +244,7 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
         one = targets[:1].expand_as(targets).contiguous()
         pairs = ((float(of(y, targets)), y), (losses[0], best), (losses[-1], noise))
         found["targets_count"] = any(value != float(of(z, one)) for value, z in pairs)
-        if within or bool((y < 0).any()):  # no distances, which are small where two are alike
+        if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
         asks = losses[0] != float(of(best, targets.roll(1, 0)))
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
@@ -468,6 +468,8 @@ def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None) -> dict[str, str]:
 def _of_labels(labels: Tensor, classes: int) -> float:
     if not len(labels):
         return math.nan
+    if bool((labels == labels[0]).all()):  # the place of what is right among candidates, say: no class to guess
+        return math.log(classes)
     counts = torch.bincount(labels, minlength=classes).double()
     guess = counts[labels] / (len(labels) - 1 + classes)  # its own count out, one for every class in
     return min(math.log(classes), float(-guess.log().mean()))

@@ -142,7 +142,7 @@ class Prescription(Printed, Record):
 
 
 def prescribe(
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, **options: Any
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, **options: Any
 ) -> Prescription:
     """Find the scales at which all weights of a network are equally curved, and measure σ² before and after.
 

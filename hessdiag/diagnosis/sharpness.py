@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from hessdiag.arguments import check_choice, check_number
 from hessdiag.curvature.measurement import Settings
@@ -32,7 +32,7 @@ from hessdiag.results.sharpness import Sharpness
 
 
 def operator(  # noqa: PLR0913, public keyword-only options
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, *,
     loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", mode: str = "train",
     blocks: str | Sequence[str] | None = None, max_memory: int | str | None = None, seed: int = 0,
@@ -68,7 +68,7 @@ def operator(  # noqa: PLR0913, public keyword-only options
 
 
 def sharpness(  # noqa: PLR0913, public keyword-only options
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None = None, *,
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, *,
     loss: str | LossFunction | None = None, class_dim: int | None = None, output: str | int | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", matrix: str = "ggn", mode: str = "train",
     blocks: str | Sequence[str] | None = None, split: str | None = "auto", density: bool = False, rtol: float = 1e-3,
@@ -126,7 +126,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
 
 @contextmanager
 def opened(
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None, settings: Settings, *,
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None, settings: Settings, *,
     loss: str | LossFunction | None, max_memory: int | str | None, blocks: str | Sequence[str] | None, **read: Any,
 ) -> Iterator[tuple[Problem, MemoryBudget]]:  # fmt: skip
     """In this context, what is measured on the mean loss of the whole batch, and the memory that may be taken.

@@ -132,7 +132,7 @@ class SignalPass:
         self.dropping: dict[Any, str] = {}  # node of what a dropout passes on, as it is now -> its path
         self.shares = {"": 0.0}  # that dropouts drop, by path
         self.functional: list[float] = []  # shares of those that are functions
-        self.states: dict[str, list[Tensor | None]] = defaultdict(list)  # that cells read, call after call
+        self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
         self.found: tuple[Signals | None, str] = (None, "")
@@ -199,7 +199,7 @@ class SignalPass:
         self.entered[path] = x
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
         if isinstance(module, nn.RNNCellBase):
-            self.states[path].append(next(iter(tensors_in(more)), None))
+            self.states[path].append(next(iter(tensors_in(more)), torch.empty(0)))
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 
@@ -338,7 +338,7 @@ class SignalPass:
         the first layer that reads it.
         """
         for path, (first, *later) in self.states.items():
-            if len(later) > 1 and all(s is first or (s is not None and _equal(s, first)) for s in later):
+            if len(later) > 1 and all(torch.equal(state, first) for state in later):
                 return f"what {path} wrote at the step before", path
         used = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None}
         inputs = replace(self.part, noise=(), targets=None).leaves
@@ -354,10 +354,6 @@ class SignalPass:
                     where = f"what {readers[0]} reads" if readers else f"input {number + 1}"
                     return where, *readers[:1]
         return ()
-
-
-def _equal(one: Tensor, other: Tensor | None) -> bool:
-    return other is not None and torch.equal(one, other)
 
 
 def _varies(values: Tensor) -> bool:

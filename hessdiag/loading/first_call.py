@@ -52,7 +52,7 @@ KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_lo
 
 
 def batches_for(  # noqa: PLR0913, keyword-only options
-    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Tensor | None, *, loss: str | LossFunction | None = None,
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None, *, loss: str | LossFunction | None = None,
     batch_dim: BatchDim = 0, examples: str = "batch", output: str | int | None = None, tally: Tally | None = None,
 ) -> Iterator[Batch]:  # fmt: skip
     """What `hessdiag.diagnose` was given, as batches for this model; `tally` counts them."""
@@ -132,7 +132,7 @@ def first_call(model: nn.Module, road: Road, given: Iterator[Batch], settings: S
 def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
     """A function that makes a batch for this model of inputs and targets; see `Batch.of`."""
 
-    def read(inputs: Any, targets: Tensor | None) -> Batch:
+    def read(inputs: Any, targets: Any) -> Batch:
         named = _names(model)
         if isinstance(inputs, Mapping) and any(key in named for key in inputs):
             inputs, targets = _collated(inputs, targets, named)
@@ -146,7 +146,7 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
     return read
 
 
-def _collated(inputs: Mapping[str, Any], targets: Tensor | None, named: list[str]) -> tuple[Any, Tensor | None]:
+def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str]) -> tuple[Any, Any]:
     """Of a collated dict the keys that the model takes, and its labels as targets; misspelt ones are kept."""
     labels = [key for key in inputs if key in TARGETS and key not in named]
     spare = [name for name in named if name not in inputs]
@@ -243,6 +243,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
     returns; None for the model's own where it is a known one, else what the targets ask for.
     """
+    loss = batch.loss_of(loss)
     plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
     own = loss == "model" or (loss is None and batch.targets is None)
     try:

@@ -164,7 +164,7 @@ class Monitor:
         self._optimizer, self._start = optimizer, None
         self._before: dict[str, Tensor] = {}
 
-    def step(self, inputs: Inputs, targets: Tensor | None = None, *, step: int | None = None) -> Record | None:
+    def step(self, inputs: Inputs, targets: Inputs | None = None, *, step: int | None = None) -> Record | None:
         """Count a training step, and measure the model as it is now where one is due.
 
         Args:
@@ -184,7 +184,7 @@ class Monitor:
             if self._optimizer is not None and not self.stopped:
                 self._before = {name: p.detach().clone() for name, p in self.model.named_parameters()}
 
-    def _step(self, inputs: Inputs, targets: Tensor | None, number: int) -> Record | None:
+    def _step(self, inputs: Inputs, targets: Inputs | None, number: int) -> Record | None:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         if self.stopped or (distributed and torch.distributed.get_rank() > 0):
             return None
