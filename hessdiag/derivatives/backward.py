@@ -278,6 +278,11 @@ class FunctionalModel:
                     held = self._counters if buffer.dim() == 0 else self._constants
                     held[f"{path}.{name}" if path else name] = buffer.detach().clone()
 
+    def differentiable(self) -> None:
+        """Let the model differentiate in its forward pass, by weights that are constants too."""
+        for value in self._constants.values():
+            value.requires_grad_(value.is_floating_point())
+
     def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Outputs (B, *out) with the named parameters set to `values`."""
         swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
@@ -308,6 +313,7 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
         except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
             pass
     found: dict[str, list[Tensor]] = {name: [] for name in at}
+    network.differentiable()
     for b in range(part.size):
         leaves = leaves_of(at)
         y = network(leaves, part.narrow(b, b + 1))
@@ -330,6 +336,7 @@ def outputs_and_tangent(
             y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
             return y, moved
     leaves = leaves_of(at)
+    network.differentiable()
     y = network(leaves, batch)
     v = torch.zeros_like(y, requires_grad=True)
     back = reverse_gradient(y, leaves, v, create_graph=True)

@@ -53,13 +53,18 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     def bound(z: Tensor) -> Tensor:
         return bounds(z) if bounds else z
 
+    given = _given(y, part)
+
+    def varied(z: Tensor, targets: Tensor | None) -> Tensor:
+        return loss.of_all(torch.where(given, at, z) if bool(given.any()) else z, targets)
+
     def of(z: Tensor, targets: Tensor | None) -> Tensor:
-        return loss.of_all(bound(z), targets)
+        return varied(bound(z), targets)
 
     constant = chance
     if kind == "other":
         free = -1 not in turns.values() and last != "LogSoftmax"
-        chance, usual_sq, constant = _of_constant(loss, at, targets, initial, bound, free=free)
+        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -72,6 +77,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     alone = bounds is not None and len(_pieces(part)) == 1
+    asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
+    if bool(given.any()):  # of which a part of the loss is, too
+        asked.pop("learnable", None)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -80,8 +88,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, loss.of_all, at, targets, best) if bounds and not meant else math.nan,
-        **({} if known else _asked(of if alone else loss.of_all, at, own, part, constant, initial, within=alone)),
+        "floor": _floor(of, varied, at, targets, best) if bounds and not meant else math.nan,
+        **asked,
         **_broadcast(loss, y, targets),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
@@ -91,7 +99,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
             [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0], default=math.nan
         ),
         "shown": _shown(model, part, own),
-        "unmoved": _unmoved(model, part, y, own),
+        "unmoved": _unmoved(model, part, y, own * ~given),
     }
 
 
@@ -135,7 +143,7 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(
-    loss: Loss, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool
+    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
     from there; of outputs that are not `free`, log-probabilities, mean or equal probabilities.
@@ -147,10 +155,10 @@ def _of_constant(
     mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
 
     def of(row: Tensor, bound: Bound = lambda z: z) -> Tensor:
-        return loss.of_all(bound(row.expand_as(y).contiguous()), targets)
+        return loss(bound(row.expand_as(y).contiguous()), targets)
 
     try:
-        whole, half = (float(loss.of_all(each, targets).detach()) for each in (small, small / 2))
+        whole, half = (float(loss(each, targets).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
         if free and len(rows) >= ROWS_PER_OUTPUT * len(mean):
@@ -273,6 +281,15 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
     if not isinstance(part.output, Layout):
         return [(None, None)]
     return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
+
+
+def _given(y: Tensor, part: Batch) -> Tensor:
+    """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
+    columns = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device)
+    parents = [] if y.grad_fn is None else [parent for parent, _ in y.grad_fn.next_functions]
+    for (a, b), parent in zip(_pieces(part), parents, strict=False) if len(_pieces(part)) == len(parents) > 1 else ():
+        columns[a:b] = parent is None
+    return columns
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:

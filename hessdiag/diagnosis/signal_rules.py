@@ -588,7 +588,7 @@ def narrow_phase(net: Net) -> Finding | None:
         message = f"Sines behind sines are noise: {listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
         advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
-    sines = [path for path in net.hidden if not math.isnan(net.layers[path].phase_rms)]
+    sines = [path for path in net.hidden if net.layers[path].labels == ("sin",)]
     if len(sines) < 2 or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
         return None
     first, layer = net.weight_of[sines[0]], net.layers[sines[0]]

@@ -149,8 +149,9 @@ def large_bias(net: Net) -> Finding | None:
             continue  # it sets how long or how much, as that of Mamba's steps
         drive = net.scale(path) * layer.x_sq
         for bias in (p for p in net.parameters if path in p.owners and "bias" in p.attribute):
-            if bias.weight_sq > max(BIAS, 4 * drive) and not bias.median_sq <= BIAS:  # of one gate on purpose
-                hit[bias.name] = bias.weight_sq / max(drive, 0.01 * bias.weight_sq)
+            size = bias.weight_sq - bias.mean**2 * ("softmax" in layer.labels)  # which takes the mean away
+            if size > max(BIAS, 4 * drive) and not bias.median_sq <= BIAS:  # of one gate on purpose
+                hit[bias.name] = size / max(drive, 0.01 * size)
                 hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
         return None
