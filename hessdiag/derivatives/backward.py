@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import cast
 
 import torch
@@ -280,8 +281,8 @@ class FunctionalModel:
 
     def differentiable(self) -> None:
         """Let the model differentiate in its forward pass, by weights that are constants too."""
-        for value in self._constants.values():
-            value.requires_grad_(value.is_floating_point())
+        for slot in chain.from_iterable(self._slots.values()):
+            self._constants[slot].requires_grad_(self._constants[slot].is_floating_point())
 
     def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Outputs (B, *out) with the named parameters set to `values`."""

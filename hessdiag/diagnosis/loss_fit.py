@@ -25,6 +25,7 @@ from hessdiag.diagnosis.network_view import LEARNT_SCALED
 from hessdiag.diagnosis.roles import Bound, ending
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
+from hessdiag.results.numbers import short
 
 HALVED = 12  # times, that outputs are
 NOISES = 3  # random vectors like the outputs, beside the first
@@ -50,10 +51,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         names, bounds = ending(y.grad_fn, at, _pieces(part))
     last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
 
-    def bound(z: Tensor) -> Tensor:
-        return bounds(z) if bounds else z
-
-    given = _given(y, part)
+    bound, given = bounds or (lambda z: z), _given(y, part)
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(torch.where(given, at, z) if bool(given.any()) else z, targets)
@@ -70,14 +68,15 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
     known = type(loss) is CrossEntropy or isinstance(loss, (MeanSquaredError, RandomQuadratic))
-    known = known or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     alone = bounds is not None and len(_pieces(part)) == 1
-    asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
+    asked = {}
+    if not known and at.numel() <= MOST_FITTED:
+        asked = _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
     if bool(given.any()):  # of which a part of the loss is, too
         asked.pop("learnable", None)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
@@ -90,17 +89,25 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, varied, at, targets, best) if bounds and not meant else math.nan,
         **asked,
-        **_broadcast(loss, y, targets),
+        **_broadcast(loss, y, targets, part.rows),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
-        "unbounded": [*turns.values()] == [-1]
-        and not any(sums_to_one(at.double().exp(), dim) for dim in range(1, at.dim())),  # log-probabilities
-        "logits_sq": max(
-            [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0], default=math.nan
-        ),
+        "unbounded": [*turns.values()] == [-1] and not _are_logarithms(at),
+        "logits_sq": max((_variance(at[:, a:b]) for (a, b), way in turns.items() if way == 0), default=math.nan),
+        "felt": float(own.flatten(1).any(1).double().mean()),
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
+
+
+def _are_logarithms(y: Tensor) -> bool:
+    """Whether outputs (B, *out) are logarithms of probabilities."""
+    return any(sums_to_one(y.double().exp(), dim) for dim in range(1, y.dim()))
+
+
+def _variance(y: Tensor) -> float:
+    """That of an example's outputs (B, *out), in the mean."""
+    return float(y.flatten(1).var(1).mean())
 
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
@@ -434,10 +441,10 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
 
 class _Calls(TorchFunctionMode):
     """Fields of `Signals` on the operations that a loss of some examples is made of: shapes of one that joins numbers
-    made of the outputs with targets of other examples, and one that gets probabilities, and takes others.
+    made of the outputs with targets of other examples, and one that gets what it does not take.
     """
 
-    def __init__(self, examples: int) -> None:
+    def __init__(self, examples: int | None) -> None:
         super().__init__()
         self.examples = examples
         self.found: dict[str, str] = {}
@@ -445,17 +452,21 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), func.__name__
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
-        if len(pair) == 2 and pair[0].requires_grad != pair[1].requires_grad and pair[0].dim() != pair[1].dim():
+        if len(pair) == 2 and pair[0].requires_grad != pair[1].requires_grad:
             (one, other), size = (each.shape for each in pair), pair[0].numel()
-            shape = _joined(one, other)
+            shape, apart = _joined(one, other), len(one) != len(other)
             squared = isinstance(result, Tensor) and result.numel() == math.prod(shape) == size**2
-            each_other = name in ELEMENTWISE and other[:1] == (self.examples,)
-            if (squared and size == pair[1].numel() > 1) or each_other:
+            along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
+            each_other = name in ELEMENTWISE and other[:1] == (self.examples,) and (apart or along)
+            if (apart and squared and size == pair[1].numel() > 1) or each_other:
                 self.found["broadcast"] = f"{tuple(one)} and {tuple(other)} to {shape}"
+        if name == "binary_cross_entropy_with_logits" and not 0 <= float(pair[1].min()) <= float(pair[1].max()) <= 1:
+            low, high = (short(float(each)) for each in pair[1].aminmax())
+            self.found["takes"] = f"targets from {low} to {high} to {name}, which takes 0 to 1"
         if name in TAKES and pair[0].requires_grad and pair[0].dim() > 1 and bool((pair[0] >= 0).all()):
             dim = 1 if name in ("cross_entropy", "nll_loss") else -1
             if pair[0].shape[dim] > 1 and sums_to_one(pair[0], dim):
-                self.found["takes"] = f"{name}, which takes {TAKES[name]}"
+                self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
         return result
 
 
@@ -469,14 +480,14 @@ def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
     return one
 
 
-def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None) -> dict[str, str]:
+def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, examples: int | None) -> dict[str, str]:
     """Shapes where the loss compares each output with targets of other examples, or may; and see `_Calls`."""
     if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
         shape = _joined(y.shape, targets.shape)
         flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
         grown = math.prod(shape) > y.numel() and not flat
         return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {shape}"} if grown else {}
-    with torch.enable_grad(), _Calls(len(y)) as calls:
+    with torch.enable_grad(), _Calls(examples) as calls:
         loss.of_all(y.detach().requires_grad_(), targets)
     found: dict[str, str] = calls.found
     return found

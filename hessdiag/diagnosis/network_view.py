@@ -64,6 +64,13 @@ class Net:
         return max(behind.values(), key=len, default=[])
 
     @property
+    def zero_heads(self) -> bool:
+        """Whether what is zero, and what reads zeros, goes on linearly to the outputs: heads that learn from there."""
+        zeros = [layer for o, layer in self.layers.items() if o in self.weight_of and not self.weight_of[o].weight_sq]
+        reads = [layer for layer in self.layers.values() if layer.x_sq == 0]
+        return bool(zeros) and all({*layer.labels} <= {"linear", "add", "output"} for layer in (*zeros, *reads))
+
+    @property
     def loss_ratio(self) -> float:
         """The initial loss over that of a constant guess; NaN where there is none."""
         chance = self.signals.chance_loss

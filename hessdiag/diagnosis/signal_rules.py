@@ -104,6 +104,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     varying = end.x_sq * end.x_varies if end else net.signals.output_sq * net.signals.output_varies
     if not varying <= SILENT:
         return _shrunk(net)
+    if net.zero_heads:
+        return None
     first = [layer for layer in net.layers.values() if not layer.sources]
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
         message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
@@ -358,16 +360,20 @@ def out_of_reach(net: Net) -> Finding | None:
 def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     if net.signals.takes:
-        message = f"The loss hands probabilities to {net.signals.takes}."
-        advice = "Leave the softmax out for logits, and take `log_softmax` for logarithms."
+        message = f"The loss hands {net.signals.takes}."
+        advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, and scale targets to 0 to 1."
         return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
+    if 0 < net.signals.felt < FELT and not net.learnt:
+        message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
+        advice = "Look for a minimum, a maximum, an index or a mask in the loss that leaves the others out."
+        return Finding("HD113", "warning", (), message, advice, net.signals.felt, FELT)
     if net.signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {net.signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     return None
 
 
-SWING, FLAT, LEARNABLE, AGAINST = 0.05, 1e-6, 1e-3, -0.5
+SWING, FLAT, LEARNABLE, AGAINST, FELT = 0.05, 1e-6, 1e-3, -0.5, 0.2
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:

@@ -282,7 +282,7 @@ def _starved(net: Net, stuck: list[ParameterSignals]) -> Finding | None:
     """A weight that starts at zero ahead of what cannot learn, which reads zeros: it learns, and opens the way."""
     reads = [layer for p in stuck for o in p.owners if (layer := net.layers.get(o)) and layer.x_sq == 0]
     zeros = [p for each in reads for o in each.sources if (p := net.weight_of.get(o)) and p.weight_sq == 0]
-    if not zeros or zeros[0].gradient != "some":
+    if not zeros or zeros[0].gradient != "some" or net.zero_heads:
         return None
     name = zeros[0].name
     message = f"{name} is zero, so that {reads[0].path} and all behind it read zeros, whatever the inputs are."

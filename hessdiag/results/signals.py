@@ -147,7 +147,8 @@ class Signals(Record):
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
-        takes: name of a function inside the loss that gets probabilities, and what it takes.
+        takes: what a function inside the loss gets, its name, and what it takes.
+        felt: share of the examples whose outputs get a gradient from the loss.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
         drops_outputs: name of a dropout behind which nothing stands.
         pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.
@@ -194,6 +195,7 @@ class Signals(Record):
     broadcast: str = ""
     would_broadcast: str = ""
     takes: str = ""
+    felt: float = 1.0
     dropped: str = ""
     dropped_share: float = 0.0
     drops_outputs: str = ""
