@@ -350,6 +350,13 @@ class Batch:
             targets = targets.movedim(at, 0)
         return replace(self, args=args, kwargs=kwargs, targets=targets, dims=kept, form=Form(at=at))
 
+    @property
+    def given(self) -> tuple[Any, Any]:
+        """Inputs and targets as `of` takes them."""
+        if self.asked is None or self.targets is None:
+            return self.inputs, self.targets
+        return self.inputs, self.asked.split(self.targets)
+
     def loss_of(self, loss: Any) -> Any:
         """A loss as a function of the targets as they are in here, where it asks for several tensors."""
         if (asked := self.asked) is None:

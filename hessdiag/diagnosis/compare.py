@@ -60,5 +60,5 @@ def _report(side: Side, batches: Iterable[Batch], options: dict[str, Any]) -> Re
     if isinstance(side, Report):
         return side
     if isinstance(side, nn.Module):
-        return diagnose(side, ((batch.inputs, batch.targets) for batch in batches), **options)
+        return diagnose(side, (batch.given for batch in batches), **options)
     return Report.from_json(side)

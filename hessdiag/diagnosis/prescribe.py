@@ -162,7 +162,7 @@ def prescribe(
     """
     how = {key: options[key] for key in {"batch_dim", "examples"} & {*options}}
     stream = [*batches_for(model, inputs, targets, **how)]
-    batches = [(batch.inputs, batch.targets) for batch in stream]
+    batches = [batch.given for batch in stream]
     before = diagnose(model, batches, quick=False, signals=True, **options)  # of which neither can be asked for
     scaled = _copy(model)
     few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)

@@ -58,9 +58,9 @@ class Prepared:
         return {"class_dim": self.class_dim, "batch_dim": self.batch_dim, "examples": self.examples,
                 "output": self.batch.output}  # fmt: skip
 
-    def batches(self) -> Iterator[tuple[Any, Tensor | None]]:
+    def batches(self) -> Iterator[tuple[Any, Any]]:
         """All batches as `hessdiag.diagnose` takes them."""
-        return ((batch.inputs, batch.targets) for batch in chain([self.batch], self.more))
+        return (batch.given for batch in chain([self.batch], self.more))
 
 
 def prepare(

@@ -227,7 +227,7 @@ class Monitor:
         meet = any(isinstance(module, _BatchNorm) and module.training for module in self.model.modules())
         few = batch if meet else batch.narrow(0, self._examples)
         how = {"progress": False, "rtol": RTOL, "max_products": MAX_PRODUCTS, **self._options}
-        self.report = diagnose(self.model, few.inputs, few.targets, **how)
+        self.report = diagnose(self.model, *few.given, **how)
         record: Record = {"step": number, **flat(self.report), **self._sharpness(batch)}
         cost = {"monitor/seconds": self._cadence.end(), "monitor/examples": float(few.size)}
         return record | cost | {"monitor/share": self.share}
@@ -238,7 +238,7 @@ class Monitor:
             return {}
         from scipy.sparse.linalg import eigsh
 
-        H = operator(self.model, batch.inputs, batch.targets, matrix="hessian", **self._options)
+        H = operator(self.model, *batch.given, matrix="hessian", **self._options)
         largest, self._start = eigsh(H, k=1, which="LA", v0=self._start, tol=TOLERANCE)
         found: Record = {"sharpness/largest": float(largest[0]), "sharpness/step": math.nan}
         if self._before:

@@ -504,9 +504,50 @@ def sequences():
 
 sequences.batch_dim = 1
 
+def several():
+    return torch.randn(8, 3), (torch.randn(8, 2), torch.arange(8) % 3)
+
+def pair(outputs, targets):
+    values, labels = targets
+    return (outputs[:, :2] - values).abs().mean() + torch.nn.functional.cross_entropy(outputs[:, 2:], labels)
+
 def mine(outputs, targets):
     return (outputs[0] if isinstance(outputs, tuple) else outputs).square().mean()
 """
+
+
+def of_several(y: Tensor, t: Any) -> Tensor:
+    """A loss of boxes and labels."""
+    return F.l1_loss(y[:, :2], t["boxes"][0]) + F.cross_entropy(y[:, 2:], t["labels"])
+
+
+def test_targets_of_several_tensors_are_those_of_their_examples() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 5)).double(), randn(6, 3)
+    boxes, labels = randn(6, 2), torch.tensor([0, 1, 2, 2, 1, 0])
+    given = {"boxes": [boxes], "labels": labels}
+
+    def joined(y: Tensor, t: Tensor) -> Tensor:
+        return of_several(y, {"boxes": [t[:, :2]], "labels": t[:, 2].long()})
+
+    for options in ({}, {"per": "batch"}, {"matrix": "hessian"}, {"quick": True}):
+        plain = hessdiag.diagnose(model, x, torch.cat([boxes, labels[:, None]], 1), loss=joined, **options)
+        several = hessdiag.diagnose(model, x, given, loss=of_several, **options)
+        assert [b.to_dict() for b in several] == [b.to_dict() for b in plain]
+        assert several.loss == "of_several"
+    halves = [(x[part], {"boxes": [boxes[part]], "labels": labels[part]}) for part in (slice(3), slice(3, 6))]
+    both = hessdiag.diagnose(model, halves, loss=of_several)
+    whole = hessdiag.diagnose(model, x, given, loss=of_several)
+    assert [b.gamma for b in both] == pytest.approx([b.gamma for b in whole])
+    graph = hessdiag.diagnose(model, x, given, loss=of_several, examples="one")
+    assert graph.signals.initial_loss == pytest.approx(of_several(model(x), given).item())
+    for targets, loss, said in (
+        (given, "mse", "pass loss as a function"),
+        ((boxes, labels[:2]), of_several, "does not run over the 6 examples first"),
+        ((boxes / 0, labels), of_several, "NaN or infinite"),
+    ):
+        with pytest.raises(hessdiag.HessdiagError, match=said):
+            hessdiag.diagnose(model, x, targets, loss=loss)
 
 
 def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -520,5 +561,8 @@ def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureF
     linear = ["--arg", "in_features=3", "--arg", "out_features=2", "--data", f"{at}:graph"]
     main(["diagnose", "torch.nn:Linear", *linear, "--loss", f"{at}:mine"])
     assert "loss mine" in capsys.readouterr().out
+    several = ["--arg", "in_features=3", "--arg", "out_features=5", "--data", f"{at}:several", "--loss", f"{at}:pair"]
+    main(["diagnose", "torch.nn:Linear", *several])
+    assert "loss pair" in capsys.readouterr().out
     main(["lr", "torch.nn:Linear", *linear, "--loss", "cross-entropy"])
     assert "loss cross-entropy" in capsys.readouterr().out

@@ -459,41 +459,6 @@ def test_an_input_that_changes_nothing_is_told_and_labels_for_the_model_s_own_lo
     assert hessdiag.diagnose(loss, {"x": x, "labels": ids % 3}, loss="model", quick=True).findings == ()
 
 
-def test_a_branch_that_is_added_to_itself_skips_nothing() -> None:
-    torch.manual_seed(0)
-    for skips, rules in ((False, ["HD118"]), (True, [])):
-
-        def run(m: Any, x: Tensor, skips: bool = skips) -> Tensor:
-            branch = m.first(torch.relu(x))
-            return m.last(torch.relu(branch + (x if skips else branch)))
-
-        model = networks.Net(run, first=nn.Linear(4, 4), last=nn.Linear(4, 2))
-        found = hessdiag.diagnose(model, torch.randn(16, 4), quick=True).findings
-        assert [each.rule for each in found if each.severity != "note"] == rules
-
-
-def test_a_view_that_takes_channels_for_the_last_axis_mixes_them_and_one_of_the_last_axis_does_not() -> None:
-    torch.manual_seed(0)
-    x, t = torch.randn(4, 3, 10), torch.randint(5, (4, 10))
-    for swapped, rules in ((False, ["HD114"]), (True, [])):
-
-        def run(m: Any, x: Tensor, swapped: bool = swapped) -> Tensor:
-            y = m.head(x)  # (B, 5, 10)
-            return (y.transpose(1, 2) if swapped else y).reshape(-1, 5)
-
-        model = networks.Net(run, head=nn.Conv1d(3, 5, 1))
-        found = hessdiag.diagnose(model, x, t, loss=lambda y, t: F.cross_entropy(y, t.flatten()), quick=True).findings
-        assert [each.rule for each in found if each.severity != "note"] == rules
-
-
-def test_a_softmax_cannot_be_right_of_several_classes_at_once() -> None:
-    torch.manual_seed(0)
-    x, t = torch.randn(16, 4), (torch.rand(16, 6) < 0.5).float()
-    for last, rules in ((nn.Softmax(1), ["HD113"]), (nn.Sigmoid(), [])):
-        found = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 6), last), x, t, loss=F.binary_cross_entropy, quick=True)
-        assert [each.rule for each in found.findings] == rules
-
-
 def masked_late(m: Any, x: Tensor) -> Tensor:
     """A mean over no numbers, 0/0, that is left out after it has been computed: its gradient is NaN nevertheless."""
     kept = (x[:, :2] > 0).to(x)
@@ -642,3 +607,89 @@ def test_what_a_loss_asks_is_compared_with_the_targets(name: str) -> None:
 def test_notes_advise_nothing() -> None:
     found = find(network(loss_kind="mse", output_sq=0.1, initial_loss=8.0, chance_loss=2.0))
     assert [(each.rule, each.severity, each.advice) for each in found] == [("HD101", "note", "")]
+
+
+net = networks.Net
+
+
+def steps(carried: bool) -> nn.Module:
+    def run(m: Any, x: Tensor) -> Tensor:
+        state = x.new_zeros(len(x), 5)
+        for step in x.unbind(1):
+            state = m.cell(step, state) if carried else m.cell(step, x.new_ones(len(x), 5)) + state
+        return m.last(state)
+
+    return net(run, cell=nn.GRUCell(4, 5), last=nn.Linear(5, 3))
+
+
+def zeroed(layer: nn.Conv2d) -> nn.Conv2d:
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
+
+
+def scores(bias: Tensor) -> nn.Module:
+    model = net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6), last=nn.Linear(6, 3))
+    model.first.bias.data.copy_(bias)
+    return model
+
+
+def stepped(m: Any, x: Tensor) -> Tensor:
+    """Answer with weights one step further, as a learner of learning does."""
+    weights = [m.first.weight, m.first.bias]
+    ahead = torch.autograd.grad(F.linear(torch.ones(4), *weights).square().sum(), weights, create_graph=True)
+    return F.linear(x, *(w - 0.1 * g for w, g in zip(weights, ahead, strict=True)))
+
+
+X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
+VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
+SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
+    ("axes joined out of order", lambda: net(lambda m, x: m.last(m.first(x).relu().reshape(-1, 2, 6)).view(len(x), -1),
+        first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None, "HD114"),
+    ("axes joined in order", lambda: net(lambda m, x: m.last(m.first(x).relu().movedim(2, 1).reshape(-1, 2, 6))
+        .view(len(x), -1), first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None,
+        ""),
+    *((f"a function drops {p}", lambda p=p: net(lambda m, x: m.last(F.dropout(m.first(x), p, m.training).relu()),
+        first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, said) for p, said in ((0.9, "HD113"), (0.5, ""))),
+    *((f"a cell, carried {carried}", lambda carried=carried: steps(carried), (torch.randn(16, 6, 4), T), None, said)
+        for carried, said in ((True, ""), (False, "HD120"))),
+    *((f"a gradient above {least}", lambda: nn.Linear(4, 1), (X, T),
+        lambda y, t, least=least: F.relu(y[:, 0] - 0.1 * t - least).mean(), said)
+        for least, said in ((-9.0, ""), (0.9, "HD113"))),
+    *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
+        F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
+    *((f"{size} outputs beside one target", lambda size=size: net(lambda m, x: m.first(x)[:, :size] if size < 16
+        else m.first(x) @ x.T, first=nn.Linear(4, 4)), (X, X[:, :1]), F.mse_loss, said)
+        for size, said in ((1, ""), (16, "HD113"))),
+    ("inputs handed on", lambda: net(lambda m, x: (m.first(x), x * torch.tensor([0.0, 1, 1, 1])),
+        first=nn.Linear(4, 4)), (X,), lambda y, t: (y[0] - y[1]).square().mean(), ""),
+    ("indices among floats", lambda: net(lambda m, x: m.last(torch.cat([m.table(x[:, :2].long()).flatten(1), x[:, 2:]],
+        1)), table=nn.Embedding(3, 4), last=nn.Linear(10, 3)), (torch.cat([(3 * torch.rand(16, 2)).floor(),
+        X[:, :2]], 1), T), None, ""),
+    ("a step inside", lambda: net(stepped, first=nn.Linear(4, 3)), (X, T), None, ""),
+    *((f"a branch, twice {twice}", lambda twice=twice: net(lambda m, x: m.last(((b := m.first(x.relu()))
+        + (b if twice else x)).relu()), first=nn.Linear(4, 4), last=nn.Linear(4, 3)), (X,), None, said)
+        for twice, said in ((True, "HD118"), (False, ""))),
+    *((f"channels last {last}", lambda last=last: net(lambda m, x: (m.head(x).mT if last else m.head(x))
+        .reshape(-1, 5), head=nn.Conv1d(3, 5, 1)), (torch.randn(4, 3, 10), torch.randint(5, (4, 10))),
+        lambda y, t: F.cross_entropy(y, t.flatten()), said) for last, said in ((True, ""), (False, "HD114"))),
+    *((f"several classes, {type(last).__name__}", lambda last=last: nn.Sequential(nn.Linear(4, 6), last),
+        (X, (torch.rand(16, 6) < 0.5).float()), F.binary_cross_entropy, said)
+        for last, said in ((nn.Softmax(1), "HD113"), (nn.Sigmoid(), ""))),
+    ("a zero head ahead of a linear one", lambda: net(lambda m, x: m.up(m.zero(m.first(x).relu())).flatten(1),
+        first=nn.Conv2d(3, 4, 1), zero=zeroed(nn.Conv2d(4, 2, 1)), up=nn.ConvTranspose2d(2, 1, 5)),
+        (VIDEO,), lambda y, t: (y - 1).square().mean(), ""),
+    ("all labels 0", lambda: nn.Linear(4, 50), (X, 0 * T), None, ""),
+    *((f"biases of {what}", lambda bias=bias: scores(bias), (X, T), None, said)
+        for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("row", SAID, ids=[row[0] for row in SAID])
+def test_what_is_said_and_of_its_healthy_twin_nothing(row: tuple[Any, ...]) -> None:
+    torch.manual_seed(0)
+    _, build, given, loss, rule = row
+    found = hessdiag.diagnose(build(), *given, loss=loss, quick=True).findings
+    said = [each.rule for each in found if each.severity != "note"]
+    assert rule in said if rule else said == []
