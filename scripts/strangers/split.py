@@ -7,8 +7,8 @@ before.
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
 what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
 those of the second such set, which are called blind, of the third, blind3, the fourth, blind4, the fifth, blind5, the
-sixth, blind6, the seventh, blind7, the eighth, blind8, the ninth, blind9, the tenth, blind10, and the eleventh,
-blind11.
+sixth, blind6, the seventh, blind7, the eighth, blind8, the ninth, blind9, the tenth, blind10, the eleventh,
+blind11, and the twelfth, blind12.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Blind = Literal["blind", "blind3", "blind4", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10", "blind11"]
+Blind = Literal[
+    "blind", "blind3", "blind4", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10", "blind11", "blind12"
+]
 Part = Literal["writing", "held out", "apart"] | Blind
 
 SOURCES = {
