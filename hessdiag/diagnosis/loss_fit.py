@@ -253,7 +253,8 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
                 break
         losses = [float(of(each, targets).detach()) for each in (best, *others, noise)]
         change = max(abs(each - now) for each in losses if math.isfinite(each))
-        found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
+        if any(map(math.isfinite, losses[-2:])):  # else it takes no outputs of which nothing is known
+            found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
         if targets is None or bool((targets == targets[:1]).all()):
             return found
         one = targets[:1].expand_as(targets).contiguous()

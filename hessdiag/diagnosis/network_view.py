@@ -91,13 +91,6 @@ class Net:
         p = self.weight_of[path]
         return p.fan_in * p.kernel * p.weight_sq
 
-    def waits(self, path: str) -> bool:
-        """Whether a layer reads tables alone, and its bias, of usual size, outweighs them: they are small, and grow."""
-        tables, bias = [self.weight_of.get(o) for o in self.layers[path].sources], self.bias_of(path)
-        if path not in self.weight_of or not bias or not all(p is not None and "lookup" in p.uses for p in tables):
-            return False
-        return bool(tables) and self.scale(path) * self.layers[path].x_sq < bias.weight_sq < 1
-
     def critical(self, path: str) -> float | None:
         """The scale at which E[x²] stays, for the layer's nonlinearity; None where it is not known."""
         return next((CRITICAL[label] for label in self.layers[path].labels if label in CRITICAL), None)

@@ -294,7 +294,8 @@ def attentions(
         "one key" where there is no other, "drowned" where weights are all equal though the products of queries and keys
         are not.
     """
-    for node in [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name())]:
+    softmaxes = [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name()) and each not in graph.constant]
+    for node in softmaxes:
         products, alone = _products(graph, node), _is_alone(node)
         one_key = any(weights is not None and weights.shape[-1] == 1 for weights in products)
         if products or alone:

@@ -300,6 +300,7 @@ def drowned(net: Net) -> Finding | None:
     steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
     steady.sort(key=lambda o: -o.out_sq)
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
+    table = steady[:1] and (p := net.weight_of.get(steady[0].path)) and "lookup" in p.uses  # as of positions
     blamed = (steady or [layer])[:3]
     blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners))
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
@@ -307,10 +308,9 @@ def drowned(net: Net) -> Finding | None:
     advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
     queries = (each for each in net.layers.values() if "attention" in each.labels)
     meant = (
-        not (added or steady)  # as where the token that is read is alike, and memory tells
-        or (bool(blocks) and not net.named[blocks[0]].trainable)  # a table of fixed positions, as Whisper's
+        not (added or table)  # biases outweigh what is small as yet, and learn
+        or not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
         or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
-        or any(net.waits(o.path) for o in (*before, layer))
         or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in net.parameters)  # and opens
     )
     severity = "note" if meant else graded(-layer.x_varies, -VARIES_WARNING)
@@ -534,7 +534,7 @@ def unskipped(net: Net) -> Finding | None:
 
 SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
 PEAKED = 0.1
-PHASE, WIDE = math.pi / 2, 2 * math.pi
+PHASE, WIDE = 1.0, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 GROWN, LARGE = 30.0, 30.0
 
@@ -601,7 +601,7 @@ def narrow_phase(net: Net) -> Finding | None:
     spread = layer.phase_rms * math.sqrt(n * first.weight_sq * layer.x_sq / (layer.out_sq or math.inf))  # no biases
     if not 0 < spread < PHASE:
         return None
-    message = f"The first sines are nearly linear: {first.name} gives them {short(spread)} rad (usual: above π/2)."
+    message = f"The first sines are nearly linear: {first.name} gives them {short(spread)} rad (usual: above 1)."
     how = f"`nn.init.uniform_(weight, -1 / {n}, 1 / {n})`"
     advice = f"Draw {first.name} from U(±1/n): {how}; the sines' own ω multiplies it."
     return Finding("HD107", "warning", (first.name,), message, advice, spread, PHASE)

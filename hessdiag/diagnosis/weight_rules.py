@@ -166,7 +166,7 @@ def above_scheme(net: Net) -> Finding | None:
     if not (found := law_of(net)):
         return None
     wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
-    wide -= {p.name for p in net.weights if p.along < BLIND}  # as of what is normalised before it is used
+    wide -= {p.name for p in net.weights if p.along < BLIND or not p.trainable}  # normalised before it is used; set
     wide -= {p.name for p in net.weights if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
@@ -348,7 +348,7 @@ def unregistered(net: Net) -> Finding | None:
 
 def frozen(net: Net) -> Finding | None:
     """HD403: frozen, unlike most layers, before it and after it."""
-    places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o in net.order}
+    places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o and o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
     kept = {p.name for p in net.weights if not p.trainable and not _adapted(net, p)}
     amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
