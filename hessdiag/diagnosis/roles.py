@@ -374,7 +374,7 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     before, after = ([n for n in sizes if n > 1] for sizes in both)
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
-    ordered = before[0] == examples and examples not in before[1:]  # and axes can be told from each other
+    ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
     if ordered and len(after) < len(before) and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]

@@ -49,7 +49,7 @@ def initial_loss(net: Net) -> Finding | None:
         message = f"{what}: outputs are of size {sizes[0]}, where the targets want {sizes[1]}."
         advice = "Scale the targets to about 1, or start the bias of the last layer at what they want."
         return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
-    excess = _excesses(net)
+    excess = {name: times for name, times in _excesses(net).items() if net.named[name].gradient != "none"}
     blocks = worst_first(excess)[:1]
     message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"

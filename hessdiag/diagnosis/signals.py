@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -209,6 +210,8 @@ class SignalPass:
         if path in self.layers and x is not None and x.is_floating_point():
             self.layers[path].again = x.detach()
         if not isinstance(out, Tensor) or not out.is_floating_point() or not out.dim() or path in self.layers:
+            return
+        if is_functorch_wrapped_tensor(out):  # the layer is called by torch.vmap
             return
         noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__}, empty=out.numel() == 0)
         if noted.empty:

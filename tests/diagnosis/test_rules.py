@@ -661,6 +661,10 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("indices among floats", lambda: net(lambda m, x: m.last(torch.cat([m.table(x[:, :2].long()).flatten(1), x[:, 2:]],
         1)), table=nn.Embedding(3, 4), last=nn.Linear(10, 3)), (torch.cat([(3 * torch.rand(16, 2)).floor(),
         X[:, :2]], 1), T), None, ""),
+    ("one number in another shape", lambda: net(lambda m, x: m.first(x) * m.scale.view(1, 1), first=nn.Linear(4, 3),
+        scale=nn.Parameter(torch.ones(()))), (X, T), None, ""),
+    ("layers under vmap", lambda: net(lambda m, x: torch.vmap(lambda row: m.first(row).tanh())(x), first=nn.Linear(4,
+        3)), (X, T), None, ""),
     ("a step inside", lambda: net(stepped, first=nn.Linear(4, 3)), (X, T), None, ""),
     *((f"a branch, twice {twice}", lambda twice=twice: net(lambda m, x: m.last(((b := m.first(x.relu()))
         + (b if twice else x)).relu()), first=nn.Linear(4, 4), last=nn.Linear(4, 3)), (X,), None, said)
@@ -685,6 +689,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
 def test_what_is_said_and_of_its_healthy_twin_nothing(row: tuple[Any, ...]) -> None:
     torch.manual_seed(0)
     _, build, given, loss, rule = row
-    found = hessdiag.diagnose(build(), *given, loss=loss, quick=True).findings
-    said = [each.rule for each in found if each.severity != "note"]
+    report = hessdiag.diagnose(build(), *given, loss=loss, quick=True)
+    assert report.signals is not None
+    said = [each.rule for each in report.findings if each.severity != "note"]
     assert rule in said if rule else said == []
