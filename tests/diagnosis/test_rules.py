@@ -412,48 +412,6 @@ def test_a_loss_that_cannot_see_the_outputs_is_a_fault() -> None:
         assert what in found.message
 
 
-def test_a_loss_of_your_own_that_softens_what_it_hands_to_a_function_of_logits_or_logarithms_is_told() -> None:
-    torch.manual_seed(0)
-    x, t = torch.randn(16, 4), torch.randint(3, (16,))
-    model, teacher = nn.Linear(4, 3), torch.randn(16, 3).softmax(1)
-    divergence = partial(F.kl_div, reduction="batchmean")
-    for function, targets, name in ((F.cross_entropy, t, "cross_entropy"), (divergence, teacher, "kl_div")):
-        for soften, rules in ((torch.softmax, ["HD113"]), (torch.log_softmax, [])):
-            how = {"loss": lambda y, t, f=function, s=soften: f(s(y, 1), t), "quick": True}
-            found = hessdiag.diagnose(model, x, targets, **how).findings
-            assert [each.rule for each in found] == rules
-            assert all(name in each.message for each in found)
-
-
-@pytest.mark.parametrize("x", [torch.randn(5, 8, 6), torch.randn(5, 4, 8)])
-def test_a_view_that_cuts_across_an_axis_mixes_it_whether_it_is_a_copy_or_not(x: Tensor) -> None:
-    torch.manual_seed(0)
-    for across, rules in ((True, ["HD114"]), (False, [])):
-
-        def run(m: Any, x: Tensor, across: bool = across) -> Tensor:
-            z = torch.relu(m.first(x))  # (B, T, 12)
-            return m.last(z.reshape(len(x), -1, 16) if across else z.unflatten(2, (3, 4)).flatten(1)).flatten(1)
-
-        model = networks.Net(run, first=nn.Linear(x.shape[2], 12), last=nn.Linear(16 if across else 12 * x.shape[1], 2))
-        found = hessdiag.diagnose(model, x, quick=True).findings
-        assert [each.rule for each in found if each.severity != "note"] == rules
-
-
-def test_an_input_that_changes_nothing_is_told_and_labels_for_the_model_s_own_loss_are_none() -> None:
-    torch.manual_seed(0)
-    x, ids = torch.randn(16, 4), torch.randint(5, (16,))
-    for number, reads in ((2, False), (0, True)):
-
-        def run(m: Any, x: Tensor, ids: Tensor, reads: bool = reads) -> Tensor:
-            return m.last(x + m.table(ids if reads else torch.zeros_like(ids)))
-
-        model = networks.Net(run, table=nn.Embedding(5, 4), last=nn.Linear(4, 3))
-        found = [f for f in hessdiag.diagnose(model, (x, ids), ids % 3, quick=True).findings if f.rule == "HD120"]
-        assert [f.message for f in found] == [f"The outputs do not depend on input {number}."] * (number > 0)
-    loss = networks.Net(lambda m, x, labels: (m.last(x), F.cross_entropy(m.last(x), labels))[1], last=nn.Linear(4, 3))
-    assert hessdiag.diagnose(loss, {"x": x, "labels": ids % 3}, loss="model", quick=True).findings == ()
-
-
 def masked_late(m: Any, x: Tensor) -> Tensor:
     """A mean over no numbers, 0/0, that is left out after it has been computed: its gradient is NaN nevertheless."""
     kept = (x[:, :2] > 0).to(x)
@@ -678,6 +636,18 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("a zero head ahead of a linear one", lambda: net(lambda m, x: m.up(m.zero(m.first(x).relu())).flatten(1),
         first=nn.Conv2d(3, 4, 1), zero=zeroed(nn.Conv2d(4, 2, 1)), up=nn.ConvTranspose2d(2, 1, 5)),
         (VIDEO,), lambda y, t: (y - 1).square().mean(), ""),
+    *((f"{soften.__name__} beside {t.dtype}", lambda: nn.Linear(4, 3), (X, t),
+        lambda y, t, f=f, soften=soften: f(soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div,
+        reduction="batchmean"), X[:, :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"),
+        (torch.log_softmax, ""))),
+    *((f"ids times {use}", lambda use=use: net(lambda m, x, ids: m.last(x + m.table(use * ids)), table=nn.Embedding(5,
+        4), last=nn.Linear(4, 3)), ((X, 2 * T), T), None, said) for use, said in ((1, ""), (0, "HD120"))),
+    ("labels for the model", lambda: net(lambda m, x, labels: (m.last(x), F.cross_entropy(m.last(x), labels))[1],
+        last=nn.Linear(4, 3)), ({"x": X, "labels": T},), "model", ""),
+    *((f"a view across: {across}", lambda t=t, d=d, across=across: net(lambda m, x: m.last(m.first(x).relu().reshape(
+        len(x), -1, 16) if across else m.first(x).relu().flatten(1)).flatten(1), first=nn.Linear(d, 12),
+        last=nn.Linear(16 if across else 12 * t, 2)), (torch.randn(5, t, d),), None, said)
+        for t, d in ((8, 6), (4, 8)) for across, said in ((True, "HD114"), (False, ""))),
     ("all labels 0", lambda: nn.Linear(4, 50), (X, 0 * T), None, ""),
     *((f"biases of {what}", lambda bias=bias: scores(bias), (X, T), None, said)
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
