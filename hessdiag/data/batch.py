@@ -353,9 +353,8 @@ class Batch:
     @property
     def given(self) -> tuple[Any, Any]:
         """Inputs and targets as `of` takes them."""
-        if self.asked is None or self.targets is None:
-            return self.inputs, self.targets
-        return self.inputs, self.asked.split(self.targets)
+        one = self.asked is None or self.targets is None
+        return self.inputs, self.targets if one else self.asked.split(self.targets)  # type: ignore[union-attr, arg-type]
 
     def loss_of(self, loss: Any) -> Any:
         """A loss as a function of the targets as they are in here, where it asks for several tensors."""

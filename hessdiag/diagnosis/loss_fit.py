@@ -50,7 +50,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     with suppress(Exception):  # of an operation of the user's
         names, bounds = ending(y.grad_fn, at, _pieces(part))
     last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
-
     bound, given = bounds or (lambda z: z), _given(y, part)
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
@@ -67,18 +66,18 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
-    known = type(loss) is CrossEntropy or isinstance(loss, (MeanSquaredError, RandomQuadratic))
+    known = isinstance(loss, (MeanSquaredError, RandomQuadratic)) or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     alone = bounds is not None and len(_pieces(part)) == 1
-    asked = {}
-    if not known and at.numel() <= MOST_FITTED:
-        asked = _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
+    known = known or type(loss) is CrossEntropy
+    asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
     if bool(given.any()):  # of which a part of the loss is, too
         asked.pop("learnable", None)
+    wide = [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0]
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -93,7 +92,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": [*turns.values()] == [-1] and not _are_logarithms(at),
-        "logits_sq": max((_variance(at[:, a:b]) for (a, b), way in turns.items() if way == 0), default=math.nan),
+        "logits_sq": max(wide, default=math.nan),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
@@ -103,11 +102,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
 def _are_logarithms(y: Tensor) -> bool:
     """Whether outputs (B, *out) are logarithms of probabilities."""
     return any(sums_to_one(y.double().exp(), dim) for dim in range(1, y.dim()))
-
-
-def _variance(y: Tensor) -> float:
-    """That of an example's outputs (B, *out), in the mean."""
-    return float(y.flatten(1).var(1).mean())
 
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
@@ -189,8 +183,7 @@ def _descended(of: Callable[[Tensor], Tensor], start: Tensor, enough: float = -m
     step, before = 0.1 * start.abs().clamp(min=1.0), torch.zeros_like(start)
     for _ in range(TRIALS):
         with torch.enable_grad():
-            value = of(watched := at.clone().requires_grad_())
-            (slope,) = torch.autograd.grad(value, watched)
+            (slope,) = torch.autograd.grad(value := of(watched := at.clone().requires_grad_()), watched)
         if not bool(value.isfinite()) or not bool(slope.isfinite().all()):
             at, step, before = best, step * SLOWER, torch.zeros_like(start)
             continue
@@ -293,9 +286,9 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
 
 def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
-    columns = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device)
+    columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), _pieces(part)
     parents = [] if y.grad_fn is None else [parent for parent, _ in y.grad_fn.next_functions]
-    for (a, b), parent in zip(_pieces(part), parents, strict=False) if len(_pieces(part)) == len(parents) > 1 else ():
+    for (a, b), parent in zip(pieces, parents, strict=True) if len(pieces) == len(parents) > 1 else ():
         columns[a:b] = parent is None
     return columns
 

@@ -361,9 +361,9 @@ def _is_astray(weights: Tensor | None) -> bool:
 
 
 def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
-    """Whether a view does what looks like a transposition, and is none: axes are joined out of order, or two change
-    places, or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it,
-    or a slice after it.
+    """Whether a view does what looks like a transposition, and is none: axes are joined out of order, or change places,
+    or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it, or a
+    slice after it.
     """
     if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
         return False
@@ -375,16 +375,14 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
-    if ordered and len(after) < len(before) and not other <= one and _names_axes(before, after):
+    if ordered and len(after) <= len(before) and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
     if any(b % low or high % b for low, high, b in limits):  # an axis is cut across
         return True
     if all(between) or min(len(before), len(after)) < 3:  # each axis is split or joined alone
         return False
-    swapped = sorted(before) == sorted(after) and examples not in before[-2:]
-    passed = before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0)
-    return swapped or passed
+    return bool(before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0))
 
 
 def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:

@@ -19,6 +19,7 @@ INPUT_SQ, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e-5, 1000.0, 200.0
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
+SIGMOIDS, SQUASHED = 3, 1e-4  # layers one after the other, of which each passes on a sixteenth or less
 OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
@@ -296,6 +297,15 @@ def drowned(net: Net) -> Finding | None:
     path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
     if path is None:
         return None
+    squashed = tuple(net.name_of(o) for o in net.hidden if "sigmoid" in net.layers[o].labels)
+    least = min(layer.x_varies for layer in net.layers.values() if layer.x_varies > 0)
+    if len(squashed) >= SIGMOIDS and least < SQUASHED and not net.normalised:
+        message = (
+            f"Sigmoids behind {listed(squashed)} write about one half: {short(100 * least)} % of what they pass on"
+        )
+        message += f" varies between examples (usual: above {short(100 * SQUASHED)} %)."
+        advice = "Take ReLUs or tanhs in hidden layers, or normalise what sigmoids read."
+        return Finding("HD110", "warning", squashed, message, advice, least, SQUASHED)
     layer, before = net.layers[path], [*net.layers.values()][: net.order[path]]
     steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
     steady.sort(key=lambda o: -o.out_sq)
@@ -306,11 +316,10 @@ def drowned(net: Net) -> Finding | None:
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
     message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
     advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
-    queries = (each for each in net.layers.values() if "attention" in each.labels)
     meant = (
         not (added or table)  # biases outweigh what is small as yet, and learn
         or not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
-        or any(each.x_varies == 0 for each in queries)  # a residual stream from learned ones
+        or any(each.x_varies == 0 for each in net.layers.values() if "attention" in each.labels)  # learned queries
         or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in net.parameters)  # and opens
     )
     severity = "note" if meant else graded(-layer.x_varies, -VARIES_WARNING)
@@ -373,7 +382,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     return None
 
 
-SWING, FLAT, LEARNABLE, AGAINST, FELT = 0.05, 1e-6, 1e-3, -0.5, 0.2
+SWING, FLAT, LEARNABLE, AGAINST, FELT = 0.05, 1e-6, 1e-3, -0.25, 0.2
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:

@@ -147,8 +147,7 @@ class Signals(Record):
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
-        takes: what a function inside the loss gets, its name, and what it takes.
-        felt: share of the examples whose outputs get a gradient from the loss.
+        takes, felt: what a function inside the loss gets, and takes; the share of examples that get a gradient.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
         drops_outputs: name of a dropout behind which nothing stands.
         pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.

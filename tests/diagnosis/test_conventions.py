@@ -516,35 +516,33 @@ def mine(outputs, targets):
 """
 
 
-def of_several(y: Tensor, t: Any) -> Tensor:
+def pair(y: Tensor, t: Any) -> Tensor:
     """A loss of boxes and labels."""
     return F.l1_loss(y[:, :2], t["boxes"][0]) + F.cross_entropy(y[:, 2:], t["labels"])
 
 
-def test_targets_of_several_tensors_are_those_of_their_examples() -> None:
-    torch.manual_seed(0)
+def test_targets_pair_tensors_are_those_of_their_examples() -> None:
     model, x = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 5)).double(), randn(6, 3)
     boxes, labels = randn(6, 2), torch.tensor([0, 1, 2, 2, 1, 0])
     given = {"boxes": [boxes], "labels": labels}
 
     def joined(y: Tensor, t: Tensor) -> Tensor:
-        return of_several(y, {"boxes": [t[:, :2]], "labels": t[:, 2].long()})
+        return pair(y, {"boxes": [t[:, :2]], "labels": t[:, 2].long()})
 
     for options in ({}, {"per": "batch"}, {"matrix": "hessian"}, {"quick": True}):
         plain = hessdiag.diagnose(model, x, torch.cat([boxes, labels[:, None]], 1), loss=joined, **options)
-        several = hessdiag.diagnose(model, x, given, loss=of_several, **options)
+        several = hessdiag.diagnose(model, x, given, loss=pair, **options)
         assert [b.to_dict() for b in several] == [b.to_dict() for b in plain]
-        assert several.loss == "of_several"
+        assert several.loss == "pair"
     halves = [(x[part], {"boxes": [boxes[part]], "labels": labels[part]}) for part in (slice(3), slice(3, 6))]
-    both = hessdiag.diagnose(model, halves, loss=of_several)
-    whole = hessdiag.diagnose(model, x, given, loss=of_several)
-    assert [b.gamma for b in both] == pytest.approx([b.gamma for b in whole])
-    graph = hessdiag.diagnose(model, x, given, loss=of_several, examples="one")
-    assert graph.signals.initial_loss == pytest.approx(of_several(model(x), given).item())
+    both, whole = ([b.gamma for b in hessdiag.diagnose(model, *each, loss=pair)] for each in ((halves,), (x, given)))
+    assert both == pytest.approx(whole)
+    one = hessdiag.diagnose(model, x, given, loss=pair, examples="one").signals
+    assert one.initial_loss == pytest.approx(pair(model(x), given).item())
     for targets, loss, said in (
         (given, "mse", "pass loss as a function"),
-        ((boxes, labels[:2]), of_several, "does not run over the 6 examples first"),
-        ((boxes / 0, labels), of_several, "NaN or infinite"),
+        ((boxes, labels[:2]), pair, "does not run over the 6 examples first"),
+        ((boxes / 0, labels), pair, "NaN or infinite"),
     ):
         with pytest.raises(hessdiag.HessdiagError, match=said):
             hessdiag.diagnose(model, x, targets, loss=loss)

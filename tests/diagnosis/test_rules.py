@@ -296,7 +296,7 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD110", fixed_positions(trainable=False), "note", ("wpe.weight",)),
     # A loss that asks for nothing or the opposite is told without a layer.
     *((("HD113", network(**{field: number}), severity, ()))
-        for field, below, above in (("swing", 0.051, 0.049), ("learnable", 1.1e-3, 0.9e-3), ("agrees", -0.49, -0.51))
+        for field, below, above in (("swing", 0.051, 0.049), ("learnable", 1.1e-3, 0.9e-3), ("agrees", -0.24, -0.26))
         for number, severity in ((below, ""), (above, "warning"))),
 ]  # fmt: skip
 
@@ -429,7 +429,6 @@ def test_gradients_that_are_no_numbers_are_a_fault_of_the_last_layer_that_has_th
 
 
 def test_what_is_flat_inside_a_module_of_its_own_nonlinearity_is_seen() -> None:
-    torch.manual_seed(0)
     layers = [networks.Net(lambda m, x: m.inner(x).tanh(), inner=nn.Linear(16, 16)) for _ in range(3)]
     model, x = nn.Sequential(*layers, nn.Linear(16, 1)), torch.randn(32, 16)
     assert not hessdiag.diagnose(model, x, x[:, :1], quick=True).findings
@@ -575,18 +574,6 @@ def steps(carried: bool) -> nn.Module:
     return net(run, cell=nn.GRUCell(4, 5), last=nn.Linear(5, 3))
 
 
-def zeroed(layer: nn.Conv2d) -> nn.Conv2d:
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer
-
-
-def scores(bias: Tensor) -> nn.Module:
-    model = net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6), last=nn.Linear(6, 3))
-    model.first.bias.data.copy_(bias)
-    return model
-
-
 def stepped(m: Any, x: Tensor) -> Tensor:
     """Answer with weights one step further, as a learner of learning does."""
     weights = [m.first.weight, m.first.bias]
@@ -634,14 +621,18 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         (X, (torch.rand(16, 6) < 0.5).float()), F.binary_cross_entropy, said)
         for last, said in ((nn.Softmax(1), "HD113"), (nn.Sigmoid(), ""))),
     ("a zero head ahead of a linear one", lambda: net(lambda m, x: m.up(m.zero(m.first(x).relu())).flatten(1),
-        first=nn.Conv2d(3, 4, 1), zero=zeroed(nn.Conv2d(4, 2, 1)), up=nn.ConvTranspose2d(2, 1, 5)),
-        (VIDEO,), lambda y, t: (y - 1).square().mean(), ""),
+        first=nn.Conv2d(3, 4, 1), zero=nn.Conv2d(4, 2, 1, bias=False).apply(lambda m: m.weight.data.zero_()),
+        up=nn.ConvTranspose2d(2, 1, 5)), (VIDEO,), lambda y, t: (y - 1).square().mean(), ""),
     *((f"{soften.__name__} beside {t.dtype}", lambda: nn.Linear(4, 3), (X, t),
         lambda y, t, f=f, soften=soften: f(soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div,
         reduction="batchmean"), X[:, :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"),
         (torch.log_softmax, ""))),
     *((f"ids times {use}", lambda use=use: net(lambda m, x, ids: m.last(x + m.table(use * ids)), table=nn.Embedding(5,
         4), last=nn.Linear(4, 3)), ((X, 2 * T), T), None, said) for use, said in ((1, ""), (0, "HD120"))),
+    *((f"the sign of {one}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, one=one: one * F.cross_entropy(y, t), said)
+        for one, said in ((1, ""), (-1, "HD113"))),
+    *((f"three {act.__name__}s", lambda act=act: nn.Sequential(*(f for n in (4, 32, 32) for f in (nn.Linear(n, 32),
+        act())), nn.Linear(32, 3)), (X, T), None, said) for act, said in ((nn.ReLU, ""), (nn.Sigmoid, "HD110"))),
     ("labels for the model", lambda: net(lambda m, x, labels: (m.last(x), F.cross_entropy(m.last(x), labels))[1],
         last=nn.Linear(4, 3)), ({"x": X, "labels": T},), "model", ""),
     *((f"a view across: {across}", lambda t=t, d=d, across=across: net(lambda m, x: m.last(m.first(x).relu().reshape(
@@ -649,7 +640,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         last=nn.Linear(16 if across else 12 * t, 2)), (torch.randn(5, t, d),), None, said)
         for t, d in ((8, 6), (4, 8)) for across, said in ((True, "HD114"), (False, ""))),
     ("all labels 0", lambda: nn.Linear(4, 50), (X, 0 * T), None, ""),
-    *((f"biases of {what}", lambda bias=bias: scores(bias), (X, T), None, said)
+    *((f"biases of {what}", lambda bias=bias: net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6)
+        .apply(lambda m: m.bias.data.copy_(bias)), last=nn.Linear(6, 3)), (X, T), None, said)
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
 ]  # fmt: skip
 
@@ -657,9 +649,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
 @pytest.mark.filterwarnings("ignore:Using a target size")
 @pytest.mark.parametrize("row", SAID, ids=[row[0] for row in SAID])
 def test_what_is_said_and_of_its_healthy_twin_nothing(row: tuple[Any, ...]) -> None:
-    torch.manual_seed(0)
     _, build, given, loss, rule = row
     report = hessdiag.diagnose(build(), *given, loss=loss, quick=True)
-    assert report.signals is not None
-    said = [each.rule for each in report.findings if each.severity != "note"]
-    assert rule in said if rule else said == []
+    said = [each.rule for each in report.findings if each.severity != "note"] + [report.signals_missing]
+    assert rule in said if rule else said == [""]

@@ -577,55 +577,41 @@ def test_targets_that_a_loss_does_not_use_are_told() -> None:
 
 
 def test_a_parameter_that_is_compared_with_is_cut() -> None:
-    class Over(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.threshold, self.out = nn.Parameter(torch.zeros(4)), nn.Linear(4, 2)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.out((x > self.threshold).float())
-
     torch.manual_seed(1)
-    (found,) = [f for f in find(signals_of(Over(), torch.randn(32, 4))) if f.rule == "HD403"]
+    over = Net(
+        lambda m, x: m.out((x > m.threshold).float()), threshold=nn.Parameter(torch.zeros(4)), out=nn.Linear(4, 2)
+    )
+    (found,) = [f for f in find(signals_of(over, torch.randn(32, 4))) if f.rule == "HD403"]
     assert (found.severity, found.blocks) == ("warning", ("threshold",))
 
 
 def test_what_makes_scores_of_one_key_is_not_said_not_to_learn() -> None:
-    class Attends(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.q, self.k, self.v, self.out = (nn.Linear(4, 4) for _ in range(4))
-            self.biases = nn.Parameter(torch.zeros(2, 3, 3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            scores = self.q(x) @ self.k(x).mT + self.biases[0, : x.shape[1], : x.shape[1]]
-            return self.out((scores.softmax(-1) @ self.v(x)).mean(1))
+    def attend(m: Any, x: Tensor) -> Tensor:
+        scores = m.q(x) @ m.k(x).mT + m.biases[0, : x.shape[1], : x.shape[1]]
+        return m.out((scores.softmax(-1) @ m.v(x)).mean(1))
 
     torch.manual_seed(0)
+    layers = {name: nn.Linear(4, 4) for name in ("q", "k", "v", "out")}
     for positions, told in ((1, True), (3, False)):
-        found = signals_of(Attends(), torch.randn(8, positions, 4))
+        model = Net(attend, **layers, biases=nn.Parameter(torch.zeros(2, 3, 3)))
+        found = signals_of(model, torch.randn(8, positions, 4))
         named = {p.name for p in found.parameters if "one key" in p.uses}
         assert named == ({"q.weight", "q.bias", "k.weight", "k.bias", "biases"} if told else set())
         assert not [f for f in find(found) if f.rule == "HD401"]
 
 
 def test_a_pooler_that_is_passed_by_is_a_note_and_a_layer_amid_others_is_not() -> None:
-    class Reads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("first", "extra", "last")})
-            self.head = nn.Linear(4, 2)
-            self.late = False
+    def reads(m: Any, x: Tensor, late: bool) -> Tensor:
+        x = m.body["first"](x).relu()
+        _ = None if late else m.body["extra"](x)
+        x = m.body["last"](x).relu()
+        _ = m.body["extra"](x) if late else None
+        y: Tensor = m.head(x)
+        return y
 
-        def forward(self, x: Tensor) -> Tensor:
-            x = self.body["first"](x).relu()
-            _ = None if self.late else self.body["extra"](x)
-            x = self.body["last"](x).relu()
-            _ = self.body["extra"](x) if self.late else None
-            return self.head(x)
-
-    model, x = Reads(), torch.randn(8, 4)
-    for model.late in (False, True):
-        (found,) = find(signals_of(model, x))
-        assert (found.rule, found.severity) == ("HD403", "note" if model.late else "warning")
+    body, head = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("first", "extra", "last")}), nn.Linear(4, 2)
+    x = torch.randn(8, 4)
+    for late in (False, True):
+        (found,) = find(signals_of(Net(partial(reads, late=late), body=body, head=head), x))
+        assert (found.rule, found.severity) == ("HD403", "note" if late else "warning")
         assert found.message == "The outputs of body.extra are not read."
