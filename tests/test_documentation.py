@@ -237,8 +237,8 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     readme, evidence = (" ".join(page.split()) for page in pages)
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
     ((healthy, alarms),) = re.findall(r"(\d+) healthy networks measured, (\d+) with", evidence)
-    unseen = re.findall(r"passed; of (\d+) healthy (\d+) alarmed", evidence)
-    apart = re.findall(r"- (?:apart|blind\d*): of (\d+) loud faults (\d+) named first, .*?(\d+) passed", evidence)
+    unseen = re.findall(r"passed; (\d+) healthy: (\d+) alarmed", evidence)
+    apart = re.findall(r"- (?:apart|blind\d*): (\d+) loud: (\d+) first, .*?(\d+) passed", evidence)
     faults, first, missed = (sum(map(int, column)) for column in zip(*apart, strict=True))
     assert f"{alarms} of {healthy} healthy" in readme
     others, warnings = (sum(map(int, column)) for column in zip(*unseen, strict=True))

@@ -101,8 +101,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     largest = max((p.gradient_sq for p in net.parameters if p.trainable), default=0.0)
     if net.scale(net.head) == 0 if net.head else not 0 < largest < ADAM**2:
         return None
-    end = net.layers[net.head] if net.head else None
-    varying = end.x_sq * end.x_varies if end else net.signals.output_sq * net.signals.output_varies
+    ends = [net.layers[o] for o in net.backbone if "output" in net.layers[o].labels]  # one of which may read ones
+    varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     if not varying <= SILENT:
         return _shrunk(net)
     if net.zero_heads:
@@ -118,7 +118,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
-    which = "The input of the last layer varies" if end else "The outputs vary"
+    which = "The input of the last layer varies" if ends else "The outputs vary"
     message = f"{which} by {short(math.sqrt(varying))} between examples (usual: above"
     message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."

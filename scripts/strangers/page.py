@@ -70,12 +70,13 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
         line = (
             f"- {part}: of {len(loud)} loud faults {ahead.count('first')} named first,"
             f" {ahead.count('first') + ahead.count('three')} within three, {silent} passed"
+            f"; of {len(others)} others {other.count('first')} named first"
         )
-        if part in BLIND:
+        if part in BLIND:  # shorter, as there are many
             healthy, alarmed, faulty = measured(rows)
-            line += f";\n  of {healthy} healthy {alarmed} alarmed, {faulty} with a fault"
-        else:
-            line += f"; of {len(others)} others {other.count('first')} named first"
+            within = ahead.count("first") + ahead.count("three")
+            line = f"- {part}: {len(loud)} loud: {ahead.count('first')} first, {within} near, {silent} passed;"
+            line += f" {healthy} healthy: {alarmed} alarmed, {faulty} faulty"
         lines.append(line)
     return [*lines, *repaired(), *trained(), *repeated(), *fitted(first)]
 
