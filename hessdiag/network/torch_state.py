@@ -346,7 +346,7 @@ def noted_dropouts() -> Iterator[list[float]]:
     """Let dropouts that are called as functions drop nothing, as ever, and note the shares that they would drop."""
     shares: list[float] = []
 
-    def note(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def note(input: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> Tensor:
         shares.append(p if training else 0.0)
         return input
 
