@@ -91,17 +91,13 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **_broadcast(loss, y, targets, part.rows),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
-        "unbounded": [*turns.values()] == [-1] and not _are_logarithms(at),
+        "unbounded": [*turns.values()] == [-1]
+        and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
         "logits_sq": max(wide, default=math.nan),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
-
-
-def _are_logarithms(y: Tensor) -> bool:
-    """Whether outputs (B, *out) are logarithms of probabilities."""
-    return any(sums_to_one(y.double().exp(), dim) for dim in range(1, y.dim()))
 
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:

@@ -209,9 +209,8 @@ class SignalPass:
         out, x = output[0] if isinstance(output, tuple) and output else output, self.entered.get(path)
         if path in self.layers and x is not None and x.is_floating_point():
             self.layers[path].again = x.detach()
-        if not isinstance(out, Tensor) or not out.is_floating_point() or not out.dim() or path in self.layers:
-            return
-        if is_functorch_wrapped_tensor(out):  # the layer is called by torch.vmap
+        real = isinstance(out, Tensor) and out.is_floating_point() and not is_functorch_wrapped_tensor(out)  # of vmap
+        if not real or not out.dim() or path in self.layers:
             return
         noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__}, empty=out.numel() == 0)
         if noted.empty:

@@ -57,7 +57,12 @@ def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], o
         stack.enter_context(in_calls(_Formulas(FORMULAS)))
         if seed is not None and (call is None or draws_random_numbers(call)):
             stack.enter_context(seeded_rng(seed))
-        yield
+        try:
+            yield
+        except RuntimeError as error:  # of torch.func, which an interrupt leaves amid a transform
+            raise (
+                KeyboardInterrupt if isinstance(error.__context__, KeyboardInterrupt) else error
+            ) from error.__context__
 
 
 class _Shared:
