@@ -23,7 +23,7 @@ from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 
-LossFunction = Callable[[Tensor, "Tensor | None"], Tensor]
+LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
 IGNORED = -100  # torch's class index of positions that are left out
 SUMS_TO_ONE = 1e-3
