@@ -67,13 +67,13 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
     known = isinstance(loss, (MeanSquaredError, RandomQuadratic)) or at.numel() > MOST_FITTED
+    known = known or type(loss) is CrossEntropy
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     alone = bounds is not None and len(_pieces(part)) == 1
-    known = known or type(loss) is CrossEntropy
     asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
     if bool(given.any()):  # of which a part of the loss is, too
         asked.pop("learnable", None)
@@ -450,9 +450,10 @@ class _Calls(TorchFunctionMode):
             each_other = name in ELEMENTWISE and other[:1] == (self.examples,) and (apart or along)
             if (apart and squared and size == pair[1].numel() > 1) or each_other:
                 self.found["broadcast"] = f"{tuple(one)} and {tuple(other)} to {shape}"
-        if name == "binary_cross_entropy_with_logits" and not 0 <= float(pair[1].min()) <= float(pair[1].max()) <= 1:
-            low, high = (short(float(each)) for each in pair[1].aminmax())
-            self.found["takes"] = f"targets from {low} to {high} to {name}, which takes 0 to 1"
+        if name == "binary_cross_entropy_with_logits" and pair[1].numel():
+            low, high = map(float, pair[1].aminmax())
+            if not 0 <= low <= high <= 1:
+                self.found["takes"] = f"targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1"
         if name in TAKES and pair[0].requires_grad and pair[0].dim() > 1 and bool((pair[0] >= 0).all()):
             dim = 1 if name in ("cross_entropy", "nll_loss") else -1
             if pair[0].shape[dim] > 1 and sums_to_one(pair[0], dim):

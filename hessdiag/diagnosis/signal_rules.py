@@ -300,10 +300,8 @@ def drowned(net: Net) -> Finding | None:
     squashed = tuple(net.name_of(o) for o in net.hidden if "sigmoid" in net.layers[o].labels)
     least = min(layer.x_varies for layer in net.layers.values() if layer.x_varies > 0)
     if len(squashed) >= SIGMOIDS and least < SQUASHED and not net.normalised:
-        message = (
-            f"Sigmoids behind {listed(squashed)} write about one half: {short(100 * least)} % of what they pass on"
-        )
-        message += f" varies between examples (usual: above {short(100 * SQUASHED)} %)."
+        message = f"Sigmoids behind {listed(squashed)} write about one half: {short(100 * least)} % of"
+        message += f" what they pass on varies between examples (usual: above {short(100 * SQUASHED)} %)."
         advice = "Take ReLUs or tanhs in hidden layers, or normalise what sigmoids read."
         return Finding("HD110", "warning", squashed, message, advice, least, SQUASHED)
     layer, before = net.layers[path], [*net.layers.values()][: net.order[path]]

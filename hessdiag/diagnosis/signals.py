@@ -200,7 +200,7 @@ class SignalPass:
         self.entered[path] = x
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
         if isinstance(module, nn.RNNCellBase):
-            self.states[path].append(next(iter(tensors_in(more)), torch.empty(0)))
+            self.states[path].append(next(iter(tensors_in(more)), module.weight_hh.new_empty(0)))
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms[x.grad_fn] = path
 

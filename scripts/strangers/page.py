@@ -67,16 +67,14 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
         loud, others = ([name for name in told_ if is_loud(name) is of] for of in (True, False))
         ahead, other = ([told_[name] for name in names] for names in (loud, others))
         silent = sum(rows[name]["planted"]["verdict"] == "no-problem" for name in loud)
-        line = (
-            f"- {part}: of {len(loud)} loud faults {ahead.count('first')} named first,"
-            f" {ahead.count('first') + ahead.count('three')} within three, {silent} passed"
-            f"; of {len(others)} others {other.count('first')} named first"
-        )
+        within = ahead.count("first") + ahead.count("three")
         if part in BLIND:  # shorter, as there are many
             healthy, alarmed, faulty = measured(rows)
-            within = ahead.count("first") + ahead.count("three")
             line = f"- {part}: {len(loud)} loud: {ahead.count('first')} first, {within} near, {silent} passed;"
             line += f" {healthy} healthy: {alarmed} alarmed, {faulty} faulty"
+        else:
+            line = f"- {part}: of {len(loud)} loud faults {ahead.count('first')} named first, {within} within three,"
+            line += f" {silent} passed; of {len(others)} others {other.count('first')} named first"
         lines.append(line)
     return [*lines, *repaired(), *trained(), *repeated(), *fitted(first)]
 
