@@ -32,6 +32,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind12,
     blind12_healthy,
     blind12_words,
+    blind13,
+    blind13_issues,
     convolutional,
     language,
     other,
