@@ -91,7 +91,7 @@ def named(stranger: Stranger, found: Mapping[str, Any]) -> str:
     blamed: list[str] = []
     for each in grave(found):
         if re.search(stranger.says, each["message"], re.IGNORECASE):
-            return "three" if blamed else "first"
+            return "first" if not blamed or re.search(stranger.guilty, blamed[0]) else "three"
         blamed += [name for name in each["blocks"] if name not in blamed]
     hits = [bool(re.search(stranger.guilty, name)) for name in blamed[:GUILTY]]
     return "first" if any(hits[:1]) else "three" if any(hits) else "no"

@@ -503,7 +503,8 @@ def resolve_loss(
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
         mean = loss is F.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean")
-        alike = targets is not None and targets.is_floating_point() and targets.shape[1:] == y.shape[1:]
+        given = reading.forms[0].restore(y)
+        alike = targets is not None and targets.is_floating_point() and targets.shape[1:] == given.shape[1:]
         if mean and alike and reading.layout is None:
             known = MeanSquaredError()
             known.name = _name_of(loss)

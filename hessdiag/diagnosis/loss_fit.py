@@ -474,10 +474,11 @@ def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
 def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, examples: int | None) -> dict[str, str]:
     """Shapes where the loss compares each output with targets of other examples, or may; and see `_Calls`."""
     if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
-        shape = _joined(y.shape, targets.shape)
         flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
-        grown = math.prod(shape) > y.numel() and not flat
-        return {"would_broadcast": f"{tuple(y.shape)} and {tuple(targets.shape)} to {shape}"} if grown else {}
+        given = y.shape[:1] if flat else y.shape
+        shape = _joined(given, targets.shape)
+        grown = math.prod(shape) > y.numel()
+        return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
     with torch.enable_grad(), _Calls(examples) as calls:
         loss.of_all(y.detach().requires_grad_(), targets)
     found: dict[str, str] = calls.found

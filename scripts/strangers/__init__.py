@@ -33,6 +33,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind12_healthy,
     blind12_words,
     blind13,
+    blind13_healthy,
     blind13_issues,
     convolutional,
     language,

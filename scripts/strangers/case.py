@@ -66,6 +66,7 @@ def stranger(
     """Enter what the function makes among `STRANGERS`; it is told whether to plant the fault."""
 
     def enter(task: Callable[[bool], Task]) -> Callable[[bool], Task]:
+        assert name not in STRANGERS, name
         STRANGERS[name] = Stranger(name, convention, fault, guilty, says, task, SOURCES[name])
         return task
 
@@ -84,6 +85,7 @@ def report(
     """Enter a case out of a public report; without a fault, a healthy network that looks odd."""
 
     def enter(task: Callable[[bool], Task]) -> Callable[[bool], Task]:
+        assert name not in STRANGERS, name
         STRANGERS[name] = Stranger(name, "", fault, guilty, says, task, source, blind)
         return task
 
