@@ -272,6 +272,7 @@ class Batch:
         returned_at: where the examples stand in outputs, if not as in the first of the arguments.
         asked: how `targets` (B, N) hold those of several tensors.
         noise: what the model draws when it is called, one after the other.
+        noise_at: at which dimension it does for the examples, as 1 of the first state of an LSTM.
     """
 
     args: tuple[Any, ...]
@@ -288,6 +289,7 @@ class Batch:
     returned_at: int = 0
     asked: Layout | None = None
     noise: tuple[Any, ...] = ()
+    noise_at: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, inputs: Any, targets: Any, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
@@ -483,7 +485,8 @@ class Batch:
     @contextmanager
     def replaying(self) -> Iterator[None]:
         """In this context the model is called: it draws the noise of the batch, whatever examples of it are there."""
-        drawn = [each.value if isinstance(each, Common) else each for each in self.noise]
+        pairs = zip(self.noise, self.noise_at, strict=True)
+        drawn = [v.value if isinstance(v, Common) else v.movedim(0, at) for v, at in pairs]
         with user_code(), Noise(drawn) if drawn else nullcontext():
             yield
 
@@ -491,12 +494,21 @@ class Batch:
         """With what the model draws for these examples, and what it returns; for a `few` it drew noise in which that
         of no example's own shows, though a layer may be as wide as the batch is large.
         """
+        count, other = self.rows, Noise()
         with Noise() as drawn:
             returned = self.run(model)
-        pairs = zip_longest(drawn.noted, few[: len(drawn.noted)])
-        own = [each.shape[:1] == (self.rows,) and not isinstance(other, Common) for each, other in pairs]
-        noise = tuple(each if a else Common(each) for each, a in zip(drawn.noted, own, strict=True))
-        return replace(self, noise=noise), returned
+        same = [[d for d, size in enumerate(each.shape[:2]) if size == count] for each in drawn.noted]
+        if count and any(len(dims) > 1 for dims in same):  # which of two it is, one example less tells
+            with other:
+                self.narrow(0, count - 1).run(model)
+            pairs = zip(same, other.noted, strict=True)
+            same = [[d for d in dims if each.shape[d] != count] for dims, each in pairs]
+        noise, at = list[Any](), list[int]()
+        for each, dims, known in zip_longest(drawn.noted, same, few[: len(same)]):
+            own = dims and not isinstance(known, Common)
+            at.append(dims[0] if own else 0)
+            noise.append(each.movedim(at[-1], 0) if own else Common(each))
+        return replace(self, noise=tuple(noise), noise_at=tuple(at)), returned
 
     def of_pairs(self, model: nn.Module, returned: Any) -> bool:
         """Whether the outputs of an example, which the model returned, have another size among fewer examples."""

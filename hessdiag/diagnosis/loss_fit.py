@@ -95,6 +95,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
         "logits_sq": max(wide, default=math.nan),
         "felt": float(own.flatten(1).any(1).double().mean()),
+        "outweighs": _outweighs(loss, at, part, given) if kind == "other" else math.nan,
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
@@ -287,6 +288,44 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     for (a, b), parent in zip(pieces, parents, strict=True) if len(pieces) == len(parents) > 1 else ():
         columns[a:b] = parent is None
     return columns
+
+
+NEAR_LEAST = 0.1  # of what outputs of size 1 cost: such a term is a penalty
+PART = 0.01  # of the loss: below it is no part that a penalty can drown
+
+
+def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor) -> float:
+    """How many times what outputs of size 1 cost in a term that the targets have no part in, such as the divergence of
+    a VAE, is what the outputs that they have a part in can gain; NaN where there are no such two.
+
+    Whatever no weight made is a target, too.
+    """
+    if part.targets is None:
+        return math.nan
+    noise, others = noise_like(y, part), torch.where(given, y.roll(1, 0), y)
+    gains, costs = [0.0], [0.0]
+    for a, b in _pieces(part):
+        if bool(given[a:b].all()):
+            continue
+
+        def of(z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
+            return loss.of_all(torch.cat([base[:, :a], z, base[:, b:]], 1), targets)  # noqa: B023
+
+        with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+            now, cost = (float(of(each[:, a:b]).detach()) for each in (y, noise))
+            gain = now - _descended(of, y[:, a:b])[0]
+            slopes: list[Tensor] = []
+            for base, targets in ((y, part.targets), (others, part.targets.roll(1, 0))):
+                with torch.enable_grad():
+                    value = of(watched := noise[:, a:b].clone().requires_grad_(), base, targets)
+                slopes += torch.autograd.grad(value, watched)
+            if not torch.equal(*slopes):
+                gains.append(gain)
+            elif gain < NEAR_LEAST * (cost - now):
+                costs.append(cost - now)
+    return (
+        max(costs) / max(gains) if max(gains) > PART * abs(float(loss.of_all(y, part.targets).detach())) else math.nan
+    )
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:

@@ -56,12 +56,12 @@ class Net:
 
     @property
     def chain(self) -> list[str]:
-        """Most of the hidden layers that are one after the other."""
+        """The hidden layers of the shortest way to the head, as past the depth of a U-Net, or to the farthest layer."""
         behind: dict[str, list[str]] = {}
-        for path in self.hidden:
+        for path in self.backbone:
             before = [behind[o] for o in self.layers[path].sources if o in behind]
-            behind[path] = [*max(before, key=len, default=[]), path]
-        return max(behind.values(), key=len, default=[])
+            behind[path] = [*min(before, key=len, default=[]), path]
+        return behind[self.head][:-1] if self.head else max(behind.values(), key=len, default=[])
 
     @property
     def zero_heads(self) -> bool:

@@ -15,7 +15,7 @@ ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
-INPUT_SQ, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e-5, 1000.0, 200.0
+INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 200.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
@@ -207,7 +207,7 @@ def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
     read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
     large = [o for o in read if read[o] > INPUT_SQ]
-    small = [o for o in read if 0 < read[o] < SMALL_INPUT_SQ]
+    small = [o for o in read if 0 < max(read.values()) < SMALL_INPUT_SQ]
     if not large and not small:
         return _alike(net)
     path = max(large, key=read.__getitem__) if large else min(small, key=read.__getitem__)
@@ -216,8 +216,9 @@ def raw_inputs(net: Net) -> Finding | None:
         f"The inputs at {path} are of size {size} (usual: {'below' if large else 'above'} {short(math.sqrt(limit))})."
     )
     advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
-    grade: Severity = "note" if "norm" in net.layers[path].labels else "fault" if net.loss_ratio > 4 else "warning"
-    return Finding("HD105", grade, (net.name_of(path),), message, advice, read[path], limit)
+    grade = graded(read[path] if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
+    normed = "norm" in net.layers[path].labels
+    return Finding("HD105", "note" if normed else grade, (net.name_of(path),), message, advice, read[path], limit)
 
 
 def _alike(net: Net) -> Finding | None:
@@ -235,12 +236,19 @@ def _alike(net: Net) -> Finding | None:
 
 def raw_targets(net: Net) -> Finding | None:
     """HD105 of the targets, as they are or as the loss shows them."""
-    signals, squared = net.signals, net.signals.loss_kind == "mse" and net.signals.chance_loss > TARGET_SQ
+    signals = net.signals
+    target_sq = max(signals.chance_loss, signals.initial_loss if signals.output_sq < 1 else 0.0)
+    squared = signals.loss_kind == "mse" and target_sq > TARGET_SQ
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
-    if not path or raw_inputs(net) or not (squared or (signals.pull > PULL and signals.bounded not in BOUNDED)):
+    raw = raw_inputs(net)
+    if (
+        not path
+        or (raw and raw.severity != "note")
+        or not (squared or (signals.pull > PULL and signals.bounded not in BOUNDED))
+    ):
         return None
-    size = short(math.sqrt(signals.chance_loss) if squared else signals.pull)
+    size = short(math.sqrt(target_sq) if squared else signals.pull)
     message = f"The targets of {path} are of size {size} (usual: below {short(math.sqrt(TARGET_SQ))})."
     advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {size}."
     if not squared:
@@ -248,7 +256,7 @@ def raw_targets(net: Net) -> Finding | None:
         message += " size, or one term of it outweighs all others."
         advice = f"Scale the targets, or that term, down by about {size}."
     grade: Severity = "fault" if squared and net.loss_ratio > 4 else "warning"
-    value, limit = (signals.chance_loss, TARGET_SQ) if squared else (signals.pull, PULL)
+    value, limit = (target_sq, TARGET_SQ) if squared else (signals.pull, PULL)
     return Finding("HD105", grade, (net.name_of(path),), message, advice, value, limit)
 
 
@@ -309,13 +317,18 @@ def drowned(net: Net) -> Finding | None:
     steady.sort(key=lambda o: -o.out_sq)
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
     table = steady[:1] and (p := net.weight_of.get(steady[0].path)) and "lookup" in p.uses  # as of positions
+    shared = [net.name_of(o) for o in layer.sources if "softmax" in net.layers[o].labels]  # by all units alike
     blamed = (steady or [layer])[:3]
-    blocks = tuple(added or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners))
+    blocks = tuple(
+        added or shared or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners)
+    )
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
     message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
     advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
+    if shared and not added:
+        advice = "Take a ReLU in place of that softmax."
     meant = (
-        not (added or table)  # biases outweigh what is small as yet, and learn
+        not (added or shared or table)  # biases outweigh what is small as yet, and learn
         or not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
         or any(each.x_varies == 0 for each in net.layers.values() if "attention" in each.labels)  # learned queries
         or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in net.parameters)  # and opens
@@ -373,14 +386,24 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     if 0 < net.signals.felt < FELT and not net.learnt:
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index or a mask in the loss that leaves the others out."
-        return Finding("HD113", "warning", (), message, advice, net.signals.felt, FELT)
+        return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
+    if net.signals.outweighs > WEIGHS:
+        message = (
+            f"One term of the loss drowns the rest: outputs of size 1 cost {short(net.signals.outweighs)}× in it, a"
+        )
+        message += f" term without targets, what those with targets can gain (usual: below {trimmed(WEIGHS)}×)."
+        advice = (
+            "Make its weight smaller; or take sums of both, or means: the divergence of a VAE is one of its latents."
+        )
+        latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
+        return Finding("HD113", "warning", latent, message, advice, net.signals.outweighs, WEIGHS)
     if net.signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {net.signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     return None
 
 
-SWING, FLAT, LEARNABLE, AGAINST, FELT = 0.05, 1e-6, 1e-3, -0.25, 0.2
+SWING, FLAT, LEARNABLE, AGAINST, FELT, WEIGHS = 0.05, 1e-6, 1e-3, -0.25, 0.2, 2.0
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:
@@ -493,6 +516,9 @@ def shown(net: Net) -> Finding | None:
     return Finding("HD116", "fault", (), message, advice, 1.0, 0.0)
 
 
+CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
+
+
 def linear_pair(net: Net) -> Finding | None:
     """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
     readers = Counter(o for layer in net.layers.values() for o in layer.sources)
@@ -506,7 +532,11 @@ def linear_pair(net: Net) -> Finding | None:
             direct = math.isclose(source.out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
-    idle = [net.name_of(o) for o in net.weight_of if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
+    idle = [
+        net.name_of(o)
+        for o, p in net.weight_of.items()
+        if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"} and p.fan_out >= CHANCE
+    ]
     if idle:
         message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
         advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
@@ -540,7 +570,7 @@ def unskipped(net: Net) -> Finding | None:
 
 
 SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
-PEAKED = 0.1
+PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
 PHASE, WIDE = 1.0, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 GROWN, LARGE = 30.0, 30.0
@@ -583,10 +613,13 @@ def peaked_attention(net: Net) -> Finding | None:
     hit = {p.name: net.layers[path].peaked for path, p in net.weight_of.items() if net.layers[path].peaked > PEAKED}
     if not (blocks := worst_first(hit)):
         return None
+    severity: Severity = (
+        "note" if all(net.layers[o].x_sq > CARRIED for o, p in net.weight_of.items() if p.name in hit) else "warning"
+    )
     message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {listed(blocks)} has most weight on"
     message += f" one key (usual: below {100 * PEAKED:.0f} %)."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
-    return Finding("HD112", "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
+    return Finding("HD112", severity, blocks, message, advice, hit[blocks[0]], PEAKED)
 
 
 def narrow_phase(net: Net) -> Finding | None:

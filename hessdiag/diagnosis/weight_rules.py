@@ -19,7 +19,7 @@ from hessdiag.diagnosis.network_view import (
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, KURTOSIS_FAULT, OUTLYING = 10.0, 50.0, 8.0
@@ -217,7 +217,7 @@ def identical_units(net: Net) -> Finding | None:
 
 
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
-ALIVE, ALIVE_FAULT = 0.1, 0.025  # share of the values behind a ReLU that are above zero
+ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 
 
 def cannot_learn(net: Net) -> Finding | None:
@@ -311,14 +311,13 @@ def dead(net: Net) -> Finding | None:
             return Finding("HD402", severity, zeros, message, advice, 0.0, 0.0)
         if {"relu", "relu6"} & {*layer.labels} and own.weight_sq > 0 and layer.on_share < ALIVE:
             message = f"The ReLU after {path or 'the model'} fires for {short(100 * layer.on_share)} % of its inputs"
-            message += f" (usual: above {100 * ALIVE:.0f} %)."
+            message += f" (usual: above {trimmed(100 * ALIVE)} %)."
             blocks: tuple[str, ...] = (own.name,)
             advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
             if bias and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq:
                 blocks = (bias.name, own.name)
                 advice = f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
-            severity = graded(-layer.on_share, -ALIVE, -ALIVE_FAULT)
-            return Finding("HD402", severity, blocks, message, advice, layer.on_share, ALIVE)
+            return Finding("HD402", "fault", blocks, message, advice, layer.on_share, ALIVE)
     return None
 
 

@@ -148,6 +148,7 @@ class Signals(Record):
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         takes, felt: what a function inside the loss gets, and takes; the share of examples that get a gradient.
+        outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
         drops_outputs: name of a dropout behind which nothing stands.
         pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.
@@ -195,6 +196,7 @@ class Signals(Record):
     would_broadcast: str = ""
     takes: str = ""
     felt: float = 1.0
+    outweighs: float = math.nan
     dropped: str = ""
     dropped_share: float = 0.0
     drops_outputs: str = ""

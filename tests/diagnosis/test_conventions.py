@@ -367,6 +367,28 @@ def noise_inside() -> dict[str, Any]:
     return {"model": model, "inputs": x, "targets": x, "options": {"loss": evidence}, "units": of}
 
 
+@case
+def noise_with_examples_second() -> dict[str, Any]:
+    """As the first states of two recurrent layers."""
+    x, t = randn(B, 4), randn(B, 2)
+    DRAWN.clear()
+
+    def of(m: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
+        return m.b((m.a(x) + noise[0] - 2 * noise[1]).tanh())
+
+    def forward(m: nn.Module, x: Tensor) -> Tensor:
+        DRAWN.append(torch.randn(2, len(x), 3, dtype=x.dtype))
+        return of(m, x, DRAWN[-1])
+
+    def again(m: nn.Module, part: slice) -> Tensor:
+        noise = [each for each in DRAWN if each.shape[1] == B][-1]
+        return of(m, x[part], noise[:, part])
+
+    model = network(forward, a=nn.Linear(4, 3), b=nn.Linear(3, 2))
+    options = {"loss": F.mse_loss}
+    return {"model": model, "inputs": x, "targets": t, "options": options, "units": units(again, lambda z, part: F.mse_loss(z, t[part]))}
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_gumbel_noise_is_that_of_torch_and_is_held(hard: bool) -> None:
     x, found = randn(B, 4), []
