@@ -196,10 +196,7 @@ EVEN = 10.0  # roles whose γ are closer than this are called alike
 
 
 def imbalance(
-    blocks: Sequence[BlockPrediction],
-    applied: Mapping[str, Uses],
-    found: Propagation,
-    sizes_sq: Mapping[str, float],
+    blocks: Sequence[BlockPrediction], applied: Mapping[str, Uses], found: Propagation, sizes_sq: Mapping[str, float]
 ) -> str:
     """Say between which roles γ differs most; a role is a weight's name without its numbers.
 

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hessdiag.cli.options import (
-    Csv,
-    Curvature,
-    FailOn,
-    Fit,
-    Html,
-    MaxSpread,
-    Model,
-    Plots,
-    Subject,
-    grouped,
-)
+from hessdiag.cli.options import Csv, Curvature, FailOn, Fit, Html, MaxSpread, Model, Plots, Subject, grouped
 from hessdiag.cli.printing import Printing, complain, gate_findings, gate_spread
 from hessdiag.errors import HessdiagError
 

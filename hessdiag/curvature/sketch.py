@@ -34,13 +34,7 @@ from hessdiag.curvature.pairs import pair_sums
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, add, is_out_of_memory, sum_over
 from hessdiag.data.seeds import gaussians, stream
-from hessdiag.derivatives.backward import (
-    FunctionalModel,
-    block_vjps,
-    logits_call,
-    outputs_and_tangent,
-    trace_blocks,
-)
+from hessdiag.derivatives.backward import FunctionalModel, block_vjps, logits_call, outputs_and_tangent, trace_blocks
 from hessdiag.derivatives.losses import CrossEntropy, sides_of, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax

@@ -26,14 +26,7 @@ from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxF
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_at, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.torch_state import jvp
-from hessdiag.network.trace import (
-    LayerCall,
-    Trace,
-    backpropagate,
-    looked_up_in_common,
-    owners_of,
-    writes_outputs,
-)
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, looked_up_in_common, owners_of, writes_outputs
 
 Values = dict[str, Tensor]
 

@@ -502,13 +502,12 @@ def resolve_loss(
     if reading.class_dim is not None:
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
-        mean = loss is F.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean")
-        given = reading.forms[0].restore(y)
-        alike = targets is not None and targets.is_floating_point() and targets.shape[1:] == given.shape[1:]
-        if mean and alike and reading.layout is None:
-            known = MeanSquaredError()
-            known.name = _name_of(loss)
-            return known
+        if reading.layout is None and (loss is F.mse_loss or (type(loss) is nn.MSELoss and loss.reduction == "mean")):
+            shape = reading.forms[0].restore(y).shape[1:]  # (B,) outputs broadcast beside (B, 1) targets
+            if targets is not None and targets.is_floating_point() and targets.shape[1:] == shape:
+                known = MeanSquaredError()
+                known.name = "mse_loss" if loss is F.mse_loss else "MSELoss"
+                return known
         with seeded_rng(0):
             return _of_function(loss, y, targets, reading)
     if loss == "random-quadratic":

@@ -66,8 +66,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
-    known = isinstance(loss, (MeanSquaredError, RandomQuadratic)) or at.numel() > MOST_FITTED
-    known = known or type(loss) is CrossEntropy
+    known = type(loss) in (CrossEntropy, MeanSquaredError, RandomQuadratic) or at.numel() > MOST_FITTED
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
@@ -95,7 +94,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
         "logits_sq": max(wide, default=math.nan),
         "felt": float(own.flatten(1).any(1).double().mean()),
-        "outweighs": _outweighs(loss, at, part, given) if kind == "other" else math.nan,
+        "outweighs": _outweighs(loss, at, part, given, initial) if kind == "other" else math.nan,
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
@@ -291,29 +290,26 @@ def _given(y: Tensor, part: Batch) -> Tensor:
 
 
 NEAR_LEAST = 0.1  # of what outputs of size 1 cost: such a term is a penalty
-PART = 0.01  # of the loss: below it is no part that a penalty can drown
+SHARE = 0.01  # of the loss: below it is nothing that a penalty can drown
 
 
-def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor) -> float:
-    """How many times what outputs of size 1 cost in a term that the targets have no part in, such as the divergence of
-    a VAE, is what the outputs that they have a part in can gain; NaN where there are no such two.
+def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, initial: float) -> float:
+    """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain.
 
-    Whatever no weight made is a target, too.
+    NaN where there are no such two. What no weight made is a target, too.
     """
-    if part.targets is None:
+    pieces = [(a, b) for a, b in _pieces(part) if not bool(given[a:b].all())]
+    if part.targets is None or len(pieces) < 2:
         return math.nan
     noise, others = noise_like(y, part), torch.where(given, y.roll(1, 0), y)
     gains, costs = [0.0], [0.0]
-    for a, b in _pieces(part):
-        if bool(given[a:b].all()):
-            continue
+    for a, b in pieces:
 
         def of(z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
             return loss.of_all(torch.cat([base[:, :a], z, base[:, b:]], 1), targets)  # noqa: B023
 
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-            now, cost = (float(of(each[:, a:b]).detach()) for each in (y, noise))
-            gain = now - _descended(of, y[:, a:b])[0]
+            gain, cost = initial - _descended(of, y[:, a:b])[0], float(of(noise[:, a:b]).detach()) - initial
             slopes: list[Tensor] = []
             for base, targets in ((y, part.targets), (others, part.targets.roll(1, 0))):
                 with torch.enable_grad():
@@ -321,11 +317,9 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor) -> float:
                 slopes += torch.autograd.grad(value, watched)
             if not torch.equal(*slopes):
                 gains.append(gain)
-            elif gain < NEAR_LEAST * (cost - now):
-                costs.append(cost - now)
-    return (
-        max(costs) / max(gains) if max(gains) > PART * abs(float(loss.of_all(y, part.targets).detach())) else math.nan
-    )
+            elif gain < NEAR_LEAST * cost:
+                costs.append(cost)
+    return max(costs) / max(gains) if max(gains) > SHARE * abs(initial) else math.nan
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:

@@ -19,7 +19,8 @@ CRITICAL = {
 GATES = {"gate", "softplus"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
-BELOW_EPS, SMALL = 0.25, 1e-4  # what a normalisation writes where ε outweighs E[x²], and E[x²] of small signals
+SMALL = 1e-4  # E[x²] of small signals
+OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
 class Net:
@@ -171,13 +172,7 @@ SCHEMES: dict[str, Unit] = {**UNITS, "constant": lambda p: 1.0}
 
 @dataclass(frozen=True)
 class Law:
-    """The scheme that most weights follow.
-
-    Attributes:
-        name: of the scheme.
-        constant: E[W²] in its units.
-        away: ln of E[W²] over what the scheme gives, by name.
-    """
+    """The scheme that most weights follow, E[W²] in its units, and ln of E[W²] over what it gives, by name."""
 
     name: str
     constant: float

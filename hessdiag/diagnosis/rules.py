@@ -77,11 +77,11 @@ def overview() -> str:
 # At equal gravity the likelier cause comes first.
 ORDER = (
     "HD113", "HD404", "HD105", "HD402", "HD114", "HD122", "HD120", "HD116", "HD405", "HD208", "HD401", "HD201",
-    "HD203", "HD202", "HD205", "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110",
+    "HD202", "HD205", "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110",
     "HD112", "HD103", "HD102", "HD101", "HD118", "HD117", "HD121", "HD403",
 )  # fmt: skip
 CAUSES = {
-    "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD203", "HD204", "HD205", "HD106", "HD206", "HD207",
+    "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD204", "HD205", "HD106", "HD206", "HD207",
     "HD208", "HD109", "HD115", "HD103", "HD104", "HD122",
 }  # fmt: skip
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD121", "HD206", "HD401"}

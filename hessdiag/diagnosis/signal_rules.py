@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 
-from hessdiag.diagnosis.network_view import BELOW_EPS, GATES, SMALL, TINY, Net, graded, listed, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import GATES, OPENS, TINY, Net, graded, listed, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
@@ -20,7 +20,6 @@ CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 12  # of what decays in fewer l
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 SIGMOIDS, SQUASHED = 3, 1e-4  # layers one after the other, of which each passes on a sixteenth or less
-OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -87,9 +86,7 @@ def _excesses(net: Net) -> dict[str, float]:
     last_norm = max((net.order[path] for path, layer in net.layers.items() if layer.normalises), default=-1)
     excess: dict[str, float] = {}
     for path in net.backbone:
-        layer, name, bias = net.layers[path], net.name_of(path), net.bias_of(path)
-        if path == net.head and bias and bias.weight_sq > 0.5 * layer.out_sq:
-            return {bias.name: 1.0}  # no factor of the weight helps
+        layer, name = net.layers[path], net.name_of(path)
         if net.order[path] > last_norm and layer.x_sq > 0:
             excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
     tables = [p.name for p in net.parameters if "lookup" in p.uses]  # products of which are all that there is
@@ -205,20 +202,16 @@ BOUNDED = ("softmax", "sigmoid", "tanh")
 
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
-    read = {path: net.layers[path].x_sq for path in net.backbone if not net.layers[path].sources}
-    large = [o for o in read if read[o] > INPUT_SQ]
-    small = [o for o in read if 0 < max(read.values()) < SMALL_INPUT_SQ]
-    if not large and not small:
+    read = {layer.x_sq: o for o in net.backbone if not (layer := net.layers[o]).sources and layer.x_sq > 0}
+    value = max(read, default=1.0)
+    if SMALL_INPUT_SQ <= value <= INPUT_SQ:
         return _alike(net)
-    path = max(large, key=read.__getitem__) if large else min(small, key=read.__getitem__)
-    size, limit = short(math.sqrt(read[path])), INPUT_SQ if large else SMALL_INPUT_SQ
-    message = (
-        f"The inputs at {path} are of size {size} (usual: {'below' if large else 'above'} {short(math.sqrt(limit))})."
-    )
+    path, limit, usual = read[value], *((INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above"))
+    size, graver = short(math.sqrt(value)), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
+    message = f"The inputs at {path} are of size {size} (usual: {usual} {short(math.sqrt(limit))})."
     advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
-    grade = graded(read[path] if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
-    normed = "norm" in net.layers[path].labels
-    return Finding("HD105", "note" if normed else grade, (net.name_of(path),), message, advice, read[path], limit)
+    severity = "note" if "norm" in net.layers[path].labels else graver
+    return Finding("HD105", severity, (net.name_of(path),), message, advice, value, limit)
 
 
 def _alike(net: Net) -> Finding | None:
@@ -647,40 +640,6 @@ def narrow_phase(net: Net) -> Finding | None:
     return Finding("HD107", "warning", (first.name,), message, advice, spread, PHASE)
 
 
-def below_epsilon(net: Net) -> Finding | None:
-    """HD109: ε outweighs what a normalisation reads, so that it is not normalised."""
-    hit: dict[str, float] = {}
-    sources: list[str] = []
-    for path, layer in net.layers.items():
-        gain = net.gain_of(path)
-        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
-            continue
-        share = layer.out_sq / gain.weight_sq
-        if share < BELOW_EPS and layer.x_sq >= SMALL:
-            hit[gain.name] = share
-        elif share < BELOW_EPS:
-            before = [o for o in net.weight_of if net.order[o] < net.order[path]]
-            nearest = max(before, key=net.order.__getitem__, default="")
-            if nearest and net.weight_of[nearest].weight_sq < OPENS and net.layers[nearest].labels == ("norm",):
-                continue  # a table that only a normalisation reads is as large as that makes it, soon
-            source = net.name_of(nearest) if nearest else gain.name
-            hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
-            sources.append(source)
-    if not hit:
-        return None
-    blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
-    worst = hit[blocks[0]]
-    what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
-    advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
-    if not sources:
-        what = f"{listed(blocks)} reads numbers that are alike, one alone, or small beside its ε: it"
-        advice = (
-            "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a pooling."
-        )
-    message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
-    return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
-
-
 STAYS, RISES = 0.8, 1.02  # of the first loss
 
 
@@ -704,5 +663,4 @@ def stays(net: Net) -> Finding | None:
 RULES = (
     initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, raw_targets, operations, drowned,
     out_of_reach, astray, unseen, meeting, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
-    below_epsilon,
 )  # fmt: skip

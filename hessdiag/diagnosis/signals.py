@@ -619,21 +619,10 @@ def _statistics(w: Tensor) -> dict[str, Any]:
 
 
 def _fans(module: nn.Module, w: Tensor) -> dict[str, Any]:
-    """Channels that a unit reads and an input reaches, and the parts of a fused tensor."""
+    """Channels that a unit reads and an input reaches."""
     if w.dim() < 2:
         return {}
     groups = int(getattr(module, "groups", 1))
     inputs_first = stores_inputs_first(module)
     n, m = (w.shape[0] // groups, w.shape[1]) if inputs_first else (w.shape[1], w.shape[0] // groups)
-    units = 1 if inputs_first and w.dim() == 2 else 0  # dimension of the outputs
-    parts = 4 if isinstance(module, nn.LSTM) else 3 if isinstance(module, nn.GRU) else 1
-    if w.dim() == 2 and parts == 1 and w.shape[units] == 3 * w.shape[1 - units]:
-        parts = 3  # query, key and value
-    pieces = w.chunk(parts, units) if parts > 1 else ()
-    return {
-        "fan_in": n,
-        "fan_out": m,
-        "kernel": math.prod(w.shape[2:]),
-        "groups": groups,
-        "parts": tuple(mean_sq(piece) for piece in pieces),
-    }
+    return {"fan_in": n, "fan_out": m, "kernel": math.prod(w.shape[2:]), "groups": groups}

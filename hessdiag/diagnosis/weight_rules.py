@@ -1,4 +1,4 @@
-"""HD2xx to HD4xx: weights, curvature and what can learn. Each rule reads a `Net` and returns what it finds, or None."""
+"""HD109, and HD2xx to HD4xx: weights, and what can learn. Each rule reads a `Net`; it returns a finding or None."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from statistics import median
 
 from hessdiag.diagnosis.network_view import (
     GATES,
+    OPENS,
     SMALL,
     UNITS,
     Net,
@@ -24,11 +25,11 @@ from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, KURTOSIS_FAULT, OUTLYING = 10.0, 50.0, 8.0
 SIBLING, SIBLING_FAULT = 4.0, 25.0
-PART, PART_FAULT = 6.0, 25.0
 GROUPS = 8.0
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
+BELOW_EPS = 0.25  # of what a normalisation writes, where ε outweighs E[x²]
 BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
 
@@ -71,28 +72,6 @@ def sibling(net: Net) -> Finding | None:
     message += f" other depths (usual: within {short(math.sqrt(SIBLING))}×)."
     advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
     return Finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, message, advice, worst, SIBLING)
-
-
-def fused_part(net: Net) -> Finding | None:
-    """HD203: one part of a fused tensor (query, key, value; the gates of an LSTM) differs from the others."""
-    hit: dict[str, tuple[float, int]] = {}
-    for p in net.matrices:
-        if len(p.parts) < 3 or min(p.parts) <= 0:
-            continue
-        away = [math.log(part / median(p.parts)) for part in p.parts]
-        part = max(range(len(away)), key=lambda i: abs(away[i]))
-        chance = 3 * math.sqrt(4 * len(p.parts) / p.numel)  # standard errors of the difference of two logarithms
-        if abs(away[part]) > math.log(PART) + chance:
-            hit[p.name] = (away[part], part)
-    if not (blocks := worst_first({name: abs(ratio) for name, (ratio, _) in hit.items()})):
-        return None
-    ratio, part = hit[blocks[0]]
-    worst, count = math.exp(abs(ratio)), len(net.named[blocks[0]].parts)
-    message = f"Part {part + 1} of the {count} in {blocks[0]} is {short(math.sqrt(worst))}×"
-    message += f" {'larger' if ratio > 0 else 'smaller'} than the others (usual: within {short(math.sqrt(PART))}×)."
-    factor, attribute = short(math.exp(-ratio / 2)), blocks[0].rpartition(".")[2]
-    advice = f"Initialise the parts alike: multiply chunk {part} of `{attribute}.chunk({count})` by {factor}."
-    return Finding("HD203", graded(worst, 0, PART_FAULT), blocks, message, advice, worst, PART)
 
 
 def groups_forgotten(net: Net) -> Finding | None:
@@ -199,6 +178,40 @@ def norm_gain(net: Net) -> Finding | None:
     message += f" {short(math.sqrt(worst))} (usual: within {short(math.sqrt(GAIN))}× of 1)."
     advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
+
+
+def below_epsilon(net: Net) -> Finding | None:
+    """HD109: ε outweighs what a normalisation reads, so that it is not normalised."""
+    hit: dict[str, float] = {}
+    sources: list[str] = []
+    for path, layer in net.layers.items():
+        gain = net.gain_of(path)
+        if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
+            continue
+        share = layer.out_sq / gain.weight_sq
+        if share < BELOW_EPS and layer.x_sq >= SMALL:
+            hit[gain.name] = share
+        elif share < BELOW_EPS:
+            before = [o for o in net.weight_of if net.order[o] < net.order[path]]
+            nearest = max(before, key=net.order.__getitem__, default="")
+            if nearest and net.weight_of[nearest].weight_sq < OPENS and net.layers[nearest].labels == ("norm",):
+                continue  # a table that only a normalisation reads is as large as that makes it, soon
+            source = net.name_of(nearest) if nearest else gain.name
+            hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
+            sources.append(source)
+    if not hit:
+        return None
+    blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
+    worst = hit[blocks[0]]
+    what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
+    advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
+    if not sources:
+        what = f"{listed(blocks)} reads numbers that are alike, one alone, or small beside its ε: it"
+        advice = (
+            "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a pooling."
+        )
+    message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
+    return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
 
 def identical_units(net: Net) -> Finding | None:
@@ -414,7 +427,6 @@ def _is_last(net: Net, name: str) -> bool:
 
 
 RULES = (
-    outliers, sibling, fused_part, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, identical_units,
-    cannot_learn, undefined, dead, frozen, detached, unused,
-    one_row, unregistered,
+    outliers, sibling, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, below_epsilon,
+    identical_units, cannot_learn, undefined, dead, frozen, detached, unused, one_row, unregistered,
 )  # fmt: skip

@@ -27,12 +27,7 @@ from hessdiag import init
 from hessdiag.arguments import few, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function
-from hessdiag.network.blocks import (
-    is_linear,
-    settable_layers,
-    stores_inputs_first,
-    swap_inputs_and_outputs,
-)
+from hessdiag.network.blocks import is_linear, settable_layers, stores_inputs_first, swap_inputs_and_outputs
 from hessdiag.network.torch_state import seeded_rng
 
 Scheme = str | Callable[..., object]

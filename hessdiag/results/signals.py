@@ -86,7 +86,6 @@ class ParameterSignals(Record):
         kurtosis: E[(W − E[W])⁴] over the variance squared; 3 for a Gaussian.
         largest: largest entry over the rms.
         zeros: share of entries that are exactly zero.
-        parts: E[W²] of each part of a fused tensor: gates of an LSTM or GRU; query, key and value.
         gradient: `"some"`, `"later"` (zero, until others have moved), `"zero"` (exactly), `"cut"` (the outputs depend
             on it, but autograd does not know), `"unread"` (its layer runs, and nothing that the model returns depends
             on it) or `"none"` (the outputs do not depend on it).
@@ -121,7 +120,6 @@ class ParameterSignals(Record):
     kurtosis: float = math.nan
     largest: float = 0.0
     zeros: float = 0.0
-    parts: tuple[float, ...] = ()
     gradient: Gradient = "some"
     gradient_sq: float = 0.0
     rows: int = 0

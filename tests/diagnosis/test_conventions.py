@@ -373,20 +373,16 @@ def noise_with_examples_second() -> dict[str, Any]:
     x, t = randn(B, 4), randn(B, 2)
     DRAWN.clear()
 
-    def of(m: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
-        return m.b((m.a(x) + noise[0] - 2 * noise[1]).tanh())
-
     def forward(m: nn.Module, x: Tensor) -> Tensor:
         DRAWN.append(torch.randn(2, len(x), 3, dtype=x.dtype))
-        return of(m, x, DRAWN[-1])
+        return m.b((m.a(x) + DRAWN[-1][0] - 2 * DRAWN[-1][1]).tanh())
 
     def again(m: nn.Module, part: slice) -> Tensor:
-        noise = [each for each in DRAWN if each.shape[1] == B][-1]
-        return of(m, x[part], noise[:, part])
+        noise = [each for each in DRAWN if each.shape[1] == B][-1][:, part]
+        return m.b((m.a(x[part]) + noise[0] - 2 * noise[1]).tanh())
 
-    model = network(forward, a=nn.Linear(4, 3), b=nn.Linear(3, 2))
-    options = {"loss": F.mse_loss}
-    return {"model": model, "inputs": x, "targets": t, "options": options, "units": units(again, lambda z, part: F.mse_loss(z, t[part]))}
+    model, of = network(forward, a=nn.Linear(4, 3), b=nn.Linear(3, 2)), lambda z, part: F.mse_loss(z, t[part])
+    return {"model": model, "inputs": x, "targets": t, "options": {"loss": F.mse_loss}, "units": units(again, of)}
 
 
 @pytest.mark.parametrize("hard", [False, True])

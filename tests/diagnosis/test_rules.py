@@ -118,10 +118,11 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD109", below_eps, 0.26, 0.24),
     ("HD110", layer_of("x_varies", "l2"), 0.0031, 0.0029),
     ("HD112", layer_of("peaked"), 0.09, 0.11),
+    ("HD113", lambda v: network(loss_kind="other", outweighs=v, sources=("l4", "head")), 1.9, 2.1),
+    ("HD105", lambda v: network(loss_kind="mse", initial_loss=v, chance_loss=1.0, output_sq=0.1), 990.0, 1010.0),
     ("HD201", lambda v: network(weights={"l2": {"kurtosis": v, "largest": 9.0}}), 9.8, 10.2),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 3.95, 4.05),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 / v}}), 3.95, 4.05),
-    ("HD203", lambda v: network(weights={"l2": {"parts": (0.1, 0.1, 0.1 * v), "numel": 10**8}}), 5.9, 6.1),
     ("HD204", grouped, 16 / 2.6, 16 / 2.4),
     ("HD204", grouped, 16 * 2.6, 16 * 2.4),
     ("HD205", bias, 3.95, 4.05),
@@ -154,7 +155,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD405", lambda v: network(examples=v, weights={"l2": {"uses": ("lookup",), "rows": 1}}), 1, 2),
     ("HD401", weights_of("gradient"), "some", "zero"),
-    ("HD402", layer_of("on_share", "l2"), 0.11, 0.09),
+    ("HD402", layer_of("on_share", "l2"), 0.03, 0.02),
     ("HD403", weights_of("gradient"), "some", "none"),
 ]
 
@@ -331,7 +332,8 @@ FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
     (relabelled(network(shown="ahead"), "relu", "astray", paths=("l2",)), [("HD114", "fault", "l2.weight")]),
     # Outputs that no weight moves are a fault.
     (network(unmoved=1), [("HD401", "fault")]),
-    # Dead units of a network that has learnt are a note.
+    # Dead units of a network that has learnt are a note, and attention of what a skip carries past it.
+    (network(layers={"l0": {"peaked": 0.5, "x_sq": 4.1}}), [("HD112", "note", "l0.weight")]),
     (network(layers={"l2": {"on_share": 0.0}}, initial_loss=0.1), [("HD402", "note", "l2.weight")]),
     # A dead layer explains zero gradients around it, and no others.
     (network(weights={"l1": STUCK, "l4": STUCK}, layers={"l2": {"on_share": 0.0}, "l4": {"x_sq": 0.0}}),
@@ -598,6 +600,17 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         for least, said in ((-9.0, ""), (0.9, "HD113"))),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
         F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
+    *((f"a flat output beside {tuple(t.shape)}", lambda: net(lambda m, x: m.first(x).flatten(), first=nn.Linear(4, 1)),
+        (X, t), F.mse_loss, said) for t, said in ((X[:, 0], ""), (X[:, :1], "HD113"))),
+    *((f"a divergence times {weight}", lambda: net(lambda m, x: (m.up(m.down(x)), m.down(x)), down=nn.Linear(4, 2),
+        up=nn.Linear(2, 4)), (X / 9, X / 9), lambda y, t, w=weight: F.mse_loss(y[0], t) + w * (y[1]**2).mean(), said)
+        for weight, said in ((0.01, ""), (9, "HD113"))),
+    *((f"a hidden {act}", lambda act=act: nn.Sequential(nn.Linear(4, 64), act, nn.Linear(64, 3)), (0.01 * X, T), None,
+        said) for act, said in ((nn.ReLU(), ""), (nn.Softmax(1), "HD110"))),
+    *((f"a depth, passed by: {skips}", lambda skips=skips: net(lambda m, x: m.last(torch.cat([m.deep(h := m.first(x)),
+        h], 1) if skips else m.deep(m.first(x))), first=nn.Linear(4, 8), deep=nn.Sequential(*(f for _ in
+        range(12) for f in (nn.Linear(8, 8), nn.ReLU()))), last=nn.Linear(16 if skips else 8, 3)), (X, T), None, said)
+        for skips, said in ((True, ""), (False, "HD103"))),
     *((f"{size} outputs beside one target", lambda size=size: net(lambda m, x: m.first(x)[:, :size] if size < 16
         else m.first(x) @ x.T, first=nn.Linear(4, 4)), (X, X[:, :1]), F.mse_loss, said)
         for size, said in ((1, ""), (16, "HD113"))),

@@ -197,10 +197,10 @@ def test_a_report_fits_a_screen(kind: str, rows: int, monkeypatch: pytest.Monkey
         for name, size in zip(weights, draw, strict=False)
     ]  # fmt: skip
     message, advice = "The measured number is 5.7× (usual: below 3×). " * 3, "Multiply it by 0.5. " * 6
-    finding = Finding("HD203", "fault", tuple(weights[-9:]), message, advice, 5.7, 3.0)
+    finding = Finding("HD202", "fault", tuple(weights[-9:]), message, advice, 5.7, 3.0)
     skipped = tuple((name, "vector in a normalisation") for name in parameters if name not in weights)
     lines = repr(build_report(*blocks, findings=(finding,) * 4, signals=network(), skipped=skipped)).splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     near = lines[:12] if rows == 100 else lines[-12:]
-    assert {"4 faults:", "HD203 fault:", "  found:", "  do:", "  why:"} <= {line[: line.find(":") + 1] for line in near}
+    assert {"4 faults:", "HD202 fault:", "  found:", "  do:", "  why:"} <= {line[: line.find(":") + 1] for line in near}
