@@ -35,6 +35,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind13,
     blind13_healthy,
     blind13_issues,
+    blind14,
     convolutional,
     language,
     other,

@@ -6,10 +6,9 @@ before.
 
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
 what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
-those of the second such set, which are called blind, of the third, blind3, the fourth, blind4, the fifth, blind5, the
-sixth, blind6, the seventh, blind7, the eighth, blind8, the ninth, blind9, the tenth, blind10, the eleventh,
-blind11, the twelfth, blind12, and the thirteenth, blind13. Authors of the others were asked for faults of new kinds;
-blind13 is a sample: every report that a fixed list of searches brings up and that can be rebuilt.
+those of later such sets: the second is called blind, the third blind3, and so on up to the fourteenth, blind14. Authors
+of the others were asked for faults of new kinds; blind13 and blind14 are samples: every report that a list of searches
+brings up and that can be rebuilt.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Literal
 
 Blind = Literal[
     "blind", "blind3", "blind4", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10", "blind11", "blind12",
-    "blind13",
+    "blind13", "blind14",
 ]  # fmt: skip
 Part = Literal["writing", "held out", "apart"] | Blind
 
