@@ -441,7 +441,7 @@ def retention(planted: bool) -> Task:
 
 def digit_pairs() -> Drawn:
     """64 digits of the classes 0 to 7, eight of each."""
-    from data import _digits
+    from strangers.data import _digits
 
     images, c = _digits()
     chosen = torch.cat([torch.nonzero(c == k).flatten()[torch.randint(170, (8,))] for k in range(8)])
