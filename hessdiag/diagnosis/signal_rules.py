@@ -16,7 +16,7 @@ SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins 
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 200.0  # bytes are below a fault
-CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e5, 12  # of what decays in fewer layers Adam brings back more
+CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e8, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 SIGMOIDS, SQUASHED = 3, 1e-4  # layers one after the other, of which each passes on a sixteenth or less
@@ -298,7 +298,7 @@ def drowned(net: Net) -> Finding | None:
     path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
     if path is None:
         return None
-    squashed = tuple(net.name_of(o) for o in net.hidden if "sigmoid" in net.layers[o].labels)
+    squashed = tuple(net.name_of(o) for o in net.hidden if net.layers[o].labels == ("sigmoid",))  # no gates
     least = min(layer.x_varies for layer in net.layers.values() if layer.x_varies > 0)
     if len(squashed) >= SIGMOIDS and least < SQUASHED and not net.normalised:
         message = f"Sigmoids behind {listed(squashed)} write about one half: {short(100 * least)} % of"
@@ -311,10 +311,8 @@ def drowned(net: Net) -> Finding | None:
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
     table = steady[:1] and (p := net.weight_of.get(steady[0].path)) and "lookup" in p.uses  # as of positions
     shared = [net.name_of(o) for o in layer.sources if "softmax" in net.layers[o].labels]  # by all units alike
-    blamed = (steady or [layer])[:3]
-    blocks = tuple(
-        added or shared or dict.fromkeys(p.name for o in blamed for p in net.parameters if o.path in p.owners)
-    )
+    own = dict.fromkeys(p.name for o in (steady or [layer])[:3] for p in net.parameters if o.path in p.owners)
+    blocks = tuple(added or shared or own)
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
     message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
     advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."

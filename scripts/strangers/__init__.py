@@ -36,6 +36,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind13_healthy,
     blind13_issues,
     blind14,
+    blind14_healthy,
     convolutional,
     language,
     other,

@@ -19,6 +19,10 @@ RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
 BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
+SAMPLES = ("blind13", "blind14")
+SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
+    "faults of new kinds": tuple(part for part in BLIND if part not in SAMPLES), "samples of reports": SAMPLES
+}  # fmt: skip
 GRAVE = ("fault", "warning")
 NEAR = 4
 LOUD = 0.1
@@ -58,9 +62,9 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
         f"- median time {median(public):.0f} training steps for the {len(public)} after public architectures,"
         f" {median(steps.values()):.0f} for {len(steps)}",
     ]
-    for part in ("writing", "held out", *BLIND):
-        table_ = first if part in BLIND else now
-        rows = {name: each for name, each in table_.items() if STRANGERS[name].part == part}
+    for part, parts in SETS.items():
+        table_ = first if parts[0] in BLIND else now
+        rows = {name: each for name, each in table_.items() if STRANGERS[name].part in parts}
         if not rows:  # not scored yet
             continue
         told_ = {name: each["named"] for name, each in rows.items() if "named" in each}
@@ -68,7 +72,7 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
         ahead, other = ([told_[name] for name in names] for names in (loud, others))
         silent = sum(rows[name]["planted"]["verdict"] == "no-problem" for name in loud)
         within = ahead.count("first") + ahead.count("three")
-        if part in BLIND:  # shorter, as there are many
+        if parts[0] in BLIND:  # shorter, as there are many
             healthy, alarmed, faulty = measured(rows)
             line = f"- {part}: {len(loud)} loud: {ahead.count('first')} first, {within} near, {silent} passed;"
             line += f" {healthy} healthy: {alarmed} alarmed, {faulty} faulty"
@@ -207,7 +211,9 @@ def page(found: Mapping[str, Any]) -> str:
         "the rules; the counts below take them as they were first scored. So were the *blind* ones, on the",
         "evening of that day, and then those of *blind3*. Since then rules were mended on all of these, so",
         "that what is said *today* is no evidence of what is new. Those of *blind4* came the day after, and",
-        "those of *blind5* to *blind10* on November 25.",
+        "those of *blind5* to *blind12* on November 25, each asked for faults of new kinds. Those of",
+        "*blind13* and *blind14*, of November 26, are samples: every report that a fixed list of searches",
+        "brought up and that could be rebuilt, and repositories drawn by chance.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",
