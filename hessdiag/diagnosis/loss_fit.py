@@ -94,7 +94,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
         "logits_sq": max(wide, default=math.nan),
         "felt": float(own.flatten(1).any(1).double().mean()),
-        "outweighs": _outweighs(loss, at, part, given, initial) if kind == "other" else math.nan,
+        "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" else math.nan,
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
@@ -293,7 +293,7 @@ NEAR_LEAST = 0.1  # of what outputs of size 1 cost: such a term is a penalty
 SHARE = 0.01  # of the loss: below it is nothing that a penalty can drown
 
 
-def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, initial: float) -> float:
+def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) -> float:
     """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain.
 
     NaN where there are no such two. What no weight made is a target, too.
@@ -302,14 +302,15 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, initial: float
     if part.targets is None or len(pieces) < 2:
         return math.nan
     noise, others = noise_like(y, part), torch.where(given, y.roll(1, 0), y)
-    gains, costs = [0.0], [0.0]
+    gains, costs, start = [0.0], [0.0], 0.0
     for a, b in pieces:
 
         def of(z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
-            return loss.of_all(torch.cat([base[:, :a], z, base[:, b:]], 1), targets)  # noqa: B023
+            return loss.of_all(bound(torch.cat([base[:, :a], z, base[:, b:]], 1)), targets)  # noqa: B023
 
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-            gain, cost = initial - _descended(of, y[:, a:b])[0], float(of(noise[:, a:b]).detach()) - initial
+            start, noisy = (float(of(each[:, a:b]).detach()) for each in (y, noise))
+            gain, cost = start - _descended(of, y[:, a:b])[0], noisy - start
             slopes: list[Tensor] = []
             for base, targets in ((y, part.targets), (others, part.targets.roll(1, 0))):
                 with torch.enable_grad():
@@ -319,7 +320,7 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, initial: float
                 gains.append(gain)
             elif gain < NEAR_LEAST * cost:
                 costs.append(cost)
-    return max(costs) / max(gains) if max(gains) > SHARE * abs(initial) else math.nan
+    return max(costs) / max(gains) if max(gains) > SHARE * abs(start) else math.nan
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:

@@ -379,13 +379,9 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         advice = "Look for a minimum, a maximum, an index or a mask in the loss that leaves the others out."
         return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
     if net.signals.outweighs > WEIGHS:
-        message = (
-            f"One term of the loss drowns the rest: outputs of size 1 cost {short(net.signals.outweighs)}× in it, a"
-        )
-        message += f" term without targets, what those with targets can gain (usual: below {trimmed(WEIGHS)}×)."
-        advice = (
-            "Make its weight smaller; or take sums of both, or means: the divergence of a VAE is one of its latents."
-        )
+        message = "A term of the loss without targets drowns the rest: outputs of size 1 cost "
+        message += f"{short(net.signals.outweighs)}× there what all others gain (usual: below {trimmed(WEIGHS)}×)."
+        advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
         return Finding("HD113", "warning", latent, message, advice, net.signals.outweighs, WEIGHS)
     if net.signals.would_broadcast:

@@ -382,7 +382,7 @@ def read_loss(model: nn.Module, batch: Batch, loss: str | LossFunction, settings
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
     if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
         message = f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it"
-        raise HessdiagError(f"{message} without them; a penalty λ‖w‖² adds 2λ to the Hessian's diagonal")
+        raise HessdiagError(f"{message} without them, or let forward return it and pass loss='model' (--loss model)")
     return MeanLoss(resolved) if batch.as_one else resolved
 
 
