@@ -28,6 +28,7 @@ from hessdiag.network.trace import backpropagate
 from hessdiag.results.numbers import short
 
 HALVED = 12  # times, that outputs are
+KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
 NOISES = 3  # random vectors like the outputs, beside the first
 
 
@@ -66,7 +67,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
-    known = type(loss) in (CrossEntropy, MeanSquaredError, RandomQuadratic) or at.numel() > MOST_FITTED
+    known = at.numel() > MOST_FITTED or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"

@@ -652,7 +652,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         len(x), -1, 16) if across else m.first(x).relu().flatten(1)).flatten(1), first=nn.Linear(d, 12),
         last=nn.Linear(16 if across else 12 * t, 2)), (torch.randn(5, t, d),), None, said)
         for t, d in ((8, 6), (4, 8)) for across, said in ((True, "HD114"), (False, ""))),
-    ("all labels 0", lambda: nn.Linear(4, 50), (X, 0 * T), None, ""),
+    *((f"labels {v}, weights {w}", lambda: nn.Linear(4, 50), (X, 0 * T + v), nn.CrossEntropyLoss(torch.full((50,), w)),
+        said) for v, w, said in ((0, 1.0, ""), (-100, 1.0, "HD113"), (0, 0.0, "HD113"))),
     *((f"biases of {what}", lambda bias=bias: net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6)
         .apply(lambda m: m.bias.data.copy_(bias)), last=nn.Linear(6, 3)), (X, T), None, said)
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
