@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -290,38 +291,40 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     return columns
 
 
-NEAR_LEAST = 0.1  # of what outputs of size 1 cost: such a term is a penalty
-SHARE = 0.01  # of the loss: below it is nothing that a penalty can drown
+NEAR_LEAST, SHARE = 0.1, 0.01  # of what outputs of size 1 cost in a penalty; of the loss: what one can drown
 
 
 def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) -> float:
-    """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain.
-
+    """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain;
     NaN where there are no such two. What no weight made is a target, too.
     """
-    pieces = [(a, b) for a, b in _pieces(part) if not bool(given[a:b].all())]
-    if part.targets is None or len(pieces) < 2:
+    pieces = [slice(*piece) for piece in _pieces(part) if not bool(given[slice(*piece)].all())]
+    if part.targets is None or len(pieces) < 2 or y.numel() > MOST_FITTED:
         return math.nan
-    noise, others = noise_like(y, part), torch.where(given, y.roll(1, 0), y)
-    gains, costs, start = [0.0], [0.0], 0.0
-    for a, b in pieces:
+    noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0
 
-        def of(z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
-            return loss.of_all(bound(torch.cat([base[:, :a], z, base[:, b:]], 1)), targets)  # noqa: B023
+    def of(piece: slice, z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
+        moved = base.clone()
+        moved[:, piece] = z
+        return loss.of_all(bound(moved), targets)
 
-        with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-            start, noisy = (float(of(each[:, a:b]).detach()) for each in (y, noise))
-            gain, cost = start - _descended(of, y[:, a:b])[0], noisy - start
-            slopes: list[Tensor] = []
-            for base, targets in ((y, part.targets), (others, part.targets.roll(1, 0))):
-                with torch.enable_grad():
-                    value = of(watched := noise[:, a:b].clone().requires_grad_(), base, targets)
-                slopes += torch.autograd.grad(value, watched)
-            if not torch.equal(*slopes):
-                gains.append(gain)
-            elif gain < NEAR_LEAST * cost:
-                costs.append(cost)
-    return max(costs) / max(gains) if max(gains) > SHARE * abs(start) else math.nan
+    def slope(piece: slice, *there: Tensor) -> Tensor:
+        with torch.enable_grad():
+            value = of(piece, watched := noise[:, piece].clone().requires_grad_(), *there)
+        return torch.autograd.grad(value, watched)[0]
+
+    def gain(piece: slice) -> float:
+        return start - _descended(partial(of, piece), y[:, piece])[0]
+
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        start = float(loss.of_all(bound(y), part.targets).detach())
+        slopes = [(slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
+        told = [piece for piece, pair in zip(pieces, slopes, strict=True) if not torch.equal(*pair)]
+        free = [piece for piece, (one, _) in zip(pieces, slopes, strict=True) if piece not in told and bool(one.any())]
+        if free and (most := max(map(gain, told), default=0.0)) > SHARE * abs(start):
+            costs = [(float(of(piece, noise[:, piece]).detach()) - start, piece) for piece in free]
+            return max((cost for cost, piece in costs if gain(piece) < NEAR_LEAST * cost), default=0.0) / most
+    return math.nan
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:

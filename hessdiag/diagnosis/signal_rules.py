@@ -374,8 +374,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         message = f"The loss hands {net.signals.takes}."
         advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, and scale targets to 0 to 1."
         return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
-    least = 0.0 if net.signals.loss_kind == "other" else -1.0  # others are at their least, without a gradient
-    if least < net.signals.felt < FELT and not net.learnt:
+    if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
         return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
