@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import GITHUB, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import Drawn
 from strangers.case import Task
@@ -67,10 +67,7 @@ def airbench(_: bool) -> Task:
         Mul(),
     )
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(model, draw, lambda y, c: F.cross_entropy(y, c, label_smoothing=0.2, reduction="none").sum())
 
 
@@ -348,10 +345,7 @@ def lbcnn(_: bool) -> Task:
         nn.Linear(128, 10),
     )
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -520,10 +514,7 @@ def blurpool(_: bool) -> Task:
         conv = nn.Conv2d(a, b, 3, padding=1, bias=False)
         return chain(conv, nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2, 1), BlurPool(b))
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     model = chain(part(1, 16), part(16, 32), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
     return stream(model, draw, F.cross_entropy)
 
@@ -549,10 +540,7 @@ def netvlad(_: bool) -> Task:
             vlad = F.normalize((residual * soft.unsqueeze(2)).sum(-1), dim=2)
             return F.normalize(vlad.flatten(1), dim=1)
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     model = chain(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -717,10 +705,7 @@ def adapter(_: bool) -> Task:
     for name, p in model.named_parameters():
         p.requires_grad_("adapter" in name or "norm" in name or "classifier" in name)
 
-    def draw() -> Drawn:
-        x, c = pick(40)
-        return (x,), c
-
+    draw = drawn(pick, 40)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -1009,10 +994,7 @@ def distil(_: bool) -> Task:
 
     student = chain(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(72, 10))
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(Parts(run, teacher=teacher, student=student), draw, loss)
 
 
@@ -1080,10 +1062,7 @@ def l0(_: bool) -> Task:
             y = self.fc2(F.relu(self.fc1(x.flatten(1))))
             return y, (self.fc1.regularization() + self.fc2.regularization()) / 5000
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(Net(), draw, lambda y, c: F.cross_entropy(y[0], c) + y[1])
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import GITHUB, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import SAME, Drawn
 from strangers.blind6 import ORDER
@@ -678,10 +678,7 @@ def gates(planted: bool) -> Task:
         nn.init.kaiming_normal_(conv.weight)
         return chain(conv, HardSwish())
 
-    def draw() -> Drawn:
-        x, c = pick(32)
-        return (x,), c
-
+    draw = drawn(pick, 32)
     model = chain(
         block(1, 16, 2),
         block(16, 16, 1),

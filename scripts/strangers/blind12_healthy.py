@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import GITHUB, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.case import Task
 from strangers.case import report as any_report
@@ -51,10 +51,7 @@ def adder(_: bool) -> Task:
         nn.Flatten(),
     )
 
-    def draw() -> Any:
-        x, c = pick(32)
-        return (x,), c
-
+    draw = drawn(pick, 32)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -83,10 +80,7 @@ def dirac(_: bool) -> Task:
         layers += [nn.ReLU(), DiracConv2d(24, 24), nn.BatchNorm2d(24)] + ([nn.MaxPool2d(2)] if i == 2 else [])
     model = chain(*layers, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10))
 
-    def draw() -> Any:
-        x, c = pick(32)
-        return (x,), c
-
+    draw = drawn(pick, 32)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -118,10 +112,7 @@ def zero_init(_: bool) -> Task:
         model[1].weight.copy_(hadamard(128)[:, :64] / 8)
         nn.init.zeros_(model[-1].weight)
 
-    def draw() -> Any:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -296,9 +287,7 @@ def prototypes(_: bool) -> Task:
 
     model = PPNet()
 
-    def draw() -> Any:
-        x, c = pick(40)
-        return (x,), c
+    draw = drawn(pick, 40)
 
     def loss(y: Any, c: Tensor) -> Tensor:
         logits, least = y
@@ -345,10 +334,7 @@ def forest(_: bool) -> Task:
             f = self.features(x)
             return torch.stack([tree(f) for tree in self.trees], 2).sum(2) / len(self.trees)
 
-    def draw() -> Any:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(Forest(), draw, lambda y, c: F.nll_loss(torch.log(y), c))
 
 

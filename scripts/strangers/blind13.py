@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import BROKEN, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import CUT, SAME, Drawn
 from strangers.case import Task
@@ -292,10 +292,7 @@ def eleven(planted: bool) -> Task:
         layers += [conv] + ([] if planted else [nn.BatchNorm2d(16)]) + [nn.ReLU()]
         width = 16
 
-    def draw() -> Drawn:
-        x, c = pick(32)
-        return (x,), c
-
+    draw = drawn(pick, 32)
     return stream(chain(*layers, nn.Flatten(), nn.Linear(64, 10)), draw, F.cross_entropy)
 
 

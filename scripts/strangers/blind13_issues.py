@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import GITHUB, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import CUT, Drawn
 from strangers.blind6 import ORDER
@@ -250,10 +250,7 @@ def torchsharp(planted: bool) -> Task:
                 x = layer(x)
             return F.log_softmax(self.output(x), 1)
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(Net(), draw, F.nll_loss)
 
 

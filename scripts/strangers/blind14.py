@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import BROKEN, GITHUB, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import SAME, Drawn
 from strangers.case import Task
@@ -112,10 +112,7 @@ def cov_weighting(planted: bool) -> Task:
     body = chain(nn.Flatten(), nn.Linear(64, 64), nn.ReLU())
     model = Parts(lambda m, x: (m.head(h := m.body(x)), h), body=body, head=nn.Linear(64, 10))
 
-    def draw() -> Drawn:
-        x, c = pick(64)
-        return (x,), c
-
+    draw = drawn(pick, 64)
     return stream(model, draw, CoVWeighting(), lambda y, c: F.cross_entropy(y[0], c))
 
 

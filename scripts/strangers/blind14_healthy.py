@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import GITHUB, Parts
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import Drawn
 from strangers.case import Task
@@ -85,10 +85,7 @@ def fashion_cnn(_: bool) -> Task:
         nn.Linear(60, 10),
     )
 
-    def draw() -> Drawn:
-        x, c = gray(64)
-        return (x,), c
-
+    draw = drawn(gray, 64)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -203,10 +200,7 @@ def vit_scratch(_: bool) -> Task:
         classifier=chain(nn.LayerNorm(E), nn.Linear(E, 10)),
     )
 
-    def draw() -> Drawn:
-        x, c = tinted(64, 16, 0.45, 0.275)
-        return (x,), c
-
+    draw = drawn(tinted, 64, 16, 0.45, 0.275)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -231,10 +225,7 @@ def lenet_uniform(_: bool) -> Task:
     for p in model.parameters():
         p.data.uniform_(-1e-1, 1e-1)
 
-    def draw() -> Drawn:
-        x, c = gray(64)
-        return (x,), c
-
+    draw = drawn(gray, 64)
     return stream(model, draw, F.nll_loss)
 
 
@@ -280,10 +271,7 @@ def googlenet_cifar(_: bool) -> Task:
 
     model = Parts(forward, stem=stem, body=body, dropout=nn.Dropout2d(0.4), output=nn.Linear(96, 10))
 
-    def draw() -> Drawn:
-        x, c = tinted(32, 64)
-        return (x,), c
-
+    draw = drawn(tinted, 32, 64)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -974,10 +962,7 @@ def tiny_resnet(_: bool) -> Task:
             nn.init.constant_(m.weight, 1)
             nn.init.constant_(m.bias, 0)
 
-    def draw() -> Drawn:
-        x, c = tinted(64, 16, 0.48, 0.2)
-        return (x,), c
-
+    draw = drawn(tinted, 64, 16, 0.48, 0.2)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -1383,10 +1368,7 @@ def mixer_rrmina(_: bool) -> Task:
         out=nn.Linear(C, 10),
     )
 
-    def draw() -> Drawn:
-        x, c = gray(64)
-        return (x,), c
-
+    draw = drawn(gray, 64)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -1798,10 +1780,7 @@ def adjoint_ode(_: bool) -> Task:  # noqa: C901
         nn.Linear(64, 10),
     )
 
-    def draw() -> Drawn:
-        x, c = gray(32)
-        return (x,), c
-
+    draw = drawn(gray, 32)
     return stream(model, draw, F.cross_entropy)
 
 
@@ -1863,8 +1842,5 @@ def capsules_routing(_: bool) -> Task:
         t = F.one_hot(t, out).float()
         return (t * F.relu(0.9 - y[1]).pow(2) + 0.5 * (1 - t) * F.relu(y[1] - 0.1).pow(2)).mean()
 
-    def draw() -> Drawn:
-        x, c = gray(64, 14)
-        return (x,), c
-
+    draw = drawn(gray, 64, 14)
     return stream(model, draw, loss)

@@ -41,6 +41,16 @@ def pick(count: int = 64) -> tuple[Tensor, Tensor]:
     return (images[chosen] - 0.3) / 0.376, c[chosen]
 
 
+def drawn(make: Callable[..., tuple[Tensor, Tensor]], *how: Any, **options: Any) -> Draw:
+    """Draw inputs and their classes anew each time, as `pick` or the like makes them."""
+
+    def draw() -> tuple[tuple[Tensor, ...], Tensor]:
+        x, c = make(*how, **options)
+        return (x,), c
+
+    return draw
+
+
 def each(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
     return nn.ModuleList(make() for _ in range(count))
 
