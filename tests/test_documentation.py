@@ -241,7 +241,7 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     new, sample = re.findall(r"- [a-z ]*: (\d+) loud: (\d+) first, .*?(\d+) passed", evidence)
     assert f"{alarms} of {healthy} healthy" in readme
     others, warnings = (sum(map(int, column)) for column in zip(*unseen, strict=True))
-    assert f"Of {others} written apart from rules, {warnings} did" in readme
+    assert f"Of {others} written apart from rules, {warnings} were" in readme
     public = json.loads((ROOT / "figures" / "public_models.json").read_text(encoding="utf-8"))
     models = [each for rows in public.values() for each in rows.values()]
     warned = [each for each in models if each.get("findings")]

@@ -355,8 +355,9 @@ class Batch:
     @property
     def given(self) -> tuple[Any, Any]:
         """Inputs and targets as `of` takes them."""
-        one = self.asked is None or self.targets is None
-        return self.inputs, self.targets if one else self.asked.split(self.targets)  # type: ignore[union-attr, arg-type]
+        if self.asked is None or self.targets is None:
+            return self.inputs, self.targets
+        return self.inputs, self.asked.split(self.targets)
 
     def loss_of(self, loss: Any) -> Any:
         """A loss as a function of the targets as they are in here, where it asks for several tensors."""
@@ -494,12 +495,12 @@ class Batch:
         """With what the model draws for these examples, and what it returns; for a `few` it drew noise in which that
         of no example's own shows, though a layer may be as wide as the batch is large.
         """
-        count, other = self.rows, Noise()
+        count = self.rows
         with Noise() as drawn:
             returned = self.run(model)
         same = [[d for d, size in enumerate(each.shape[:2]) if size == count] for each in drawn.noted]
         if count and any(len(dims) > 1 for dims in same):  # which of two it is, one example less tells
-            with other:
+            with Noise() as other:
                 self.narrow(0, count - 1).run(model)
             pairs = zip(same, other.noted, strict=True)
             same = [[d for d in dims if each.shape[d] != count] for dims, each in pairs]

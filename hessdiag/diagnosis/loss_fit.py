@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
-from hessdiag.diagnosis.roles import Bound, ending
+from hessdiag.diagnosis.roles import Bound, ending, joined_at
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.numbers import short
@@ -285,8 +285,7 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
 def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
     columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), _pieces(part)
-    parents = [] if y.grad_fn is None else [parent for parent, _ in y.grad_fn.next_functions]
-    for (a, b), parent in zip(pieces, parents, strict=True) if len(pieces) == len(parents) > 1 else ():
+    for (a, b), parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
         columns[a:b] = parent is None
     return columns
 
@@ -318,9 +317,9 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         start = float(loss.of_all(bound(y), part.targets).detach())
-        slopes = [(slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
-        told = [piece for piece, pair in zip(pieces, slopes, strict=True) if not torch.equal(*pair)]
-        free = [piece for piece, (one, _) in zip(pieces, slopes, strict=True) if piece not in told and bool(one.any())]
+        slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
+        told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
+        free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
         if free and (most := max(map(gain, told), default=0.0)) > SHARE * abs(start):
             costs = [(float(of(piece, noise[:, piece]).detach()) - start, piece) for piece in free]
             return max((cost for cost, piece in costs if gain(piece) < NEAR_LEAST * cost), default=0.0) / most

@@ -404,6 +404,12 @@ def added_to_themselves(graph: Graph) -> Iterator[Node]:
 Bound = Callable[[Tensor], Tensor]
 
 
+def joined_at(root: Node | None, count: int) -> list[Node | None]:
+    """What made each of several tensors that a node joins; nothing where it does not join so many."""
+    parents = [] if root is None else [parent for parent, _ in root.next_functions]
+    return parents if len(parents) == count > 1 else []
+
+
 def ending(
     root: Node, y: Tensor, pieces: Sequence[tuple[int | None, int | None]]
 ) -> tuple[tuple[str, ...], Bound | None]:
@@ -412,8 +418,7 @@ def ending(
 
     Of outputs that are joined of `pieces`, columns from one to another, each has its own, and the first names them.
     """
-    parts = [parent for parent, _ in root.next_functions]
-    if len(pieces) > 1 and len(parts) == len(pieces):
+    if parts := joined_at(root, len(pieces)):
         found = [*map(_bounds, parts)]
         steps = [step for _, step in found]
 

@@ -202,11 +202,12 @@ BOUNDED = ("softmax", "sigmoid", "tanh")
 
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
-    read = {layer.x_sq: o for o in net.backbone if not (layer := net.layers[o]).sources and layer.x_sq > 0}
-    value = max(read, default=1.0)
+    read = {o: layer.x_sq for o in net.backbone if not (layer := net.layers[o]).sources and layer.x_sq > 0}
+    path = max(read, key=read.__getitem__, default="")
+    value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
         return _alike(net)
-    path, limit, usual = read[value], *((INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above"))
+    limit, usual = (INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above")
     size, graver = short(math.sqrt(value)), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
     message = f"The inputs at {path} are of size {size} (usual: {usual} {short(math.sqrt(limit))})."
     advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
@@ -234,12 +235,8 @@ def raw_targets(net: Net) -> Finding | None:
     squared = signals.loss_kind == "mse" and target_sq > TARGET_SQ
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
-    raw = raw_inputs(net)
-    if (
-        not path
-        or (raw and raw.severity != "note")
-        or not (squared or (signals.pull > PULL and signals.bounded not in BOUNDED))
-    ):
+    raw, pulled = raw_inputs(net), signals.pull > PULL and signals.bounded not in BOUNDED
+    if not path or not (squared or pulled) or (raw and raw.severity != "note"):
         return None
     size = short(math.sqrt(target_sq) if squared else signals.pull)
     message = f"The targets of {path} are of size {size} (usual: below {short(math.sqrt(TARGET_SQ))})."
@@ -600,13 +597,11 @@ def peaked_attention(net: Net) -> Finding | None:
     hit = {p.name: net.layers[path].peaked for path, p in net.weight_of.items() if net.layers[path].peaked > PEAKED}
     if not (blocks := worst_first(hit)):
         return None
-    severity: Severity = (
-        "note" if all(net.layers[o].x_sq > CARRIED for o, p in net.weight_of.items() if p.name in hit) else "warning"
-    )
+    carried = all(net.layers[o].x_sq > CARRIED for o, p in net.weight_of.items() if p.name in hit)
     message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {listed(blocks)} has most weight on"
     message += f" one key (usual: below {100 * PEAKED:.0f} %)."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
-    return Finding("HD112", severity, blocks, message, advice, hit[blocks[0]], PEAKED)
+    return Finding("HD112", "note" if carried else "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
 
 
 def narrow_phase(net: Net) -> Finding | None:

@@ -60,9 +60,9 @@ def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], o
         try:
             yield
         except RuntimeError as error:  # of torch.func, which an interrupt leaves amid a transform
-            raise (
-                KeyboardInterrupt if isinstance(error.__context__, KeyboardInterrupt) else error
-            ) from error.__context__
+            if isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            raise
 
 
 class _Shared:
