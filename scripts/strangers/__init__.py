@@ -37,6 +37,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind13_issues,
     blind14,
     blind14_healthy,
+    blind15,
     convolutional,
     language,
     other,
