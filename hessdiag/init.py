@@ -129,14 +129,13 @@ def check_scheme(scheme: Any) -> None:
     raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
 
-def second_moment(module: nn.Module, scheme: str, *, c: float) -> float:
+def second_moment(module: Any, scheme: str, *, c: float) -> float:
     """E[W²] that a scheme of this module gives to a layer, from its shapes alone; orthogonal variants have the same.
 
     >>> second_moment(nn.Linear(8, 2), "fan-in", c=2.0)
     0.25
     """
-    layer: Any = module
-    return _variance(layer.weight, scheme, c=c, **layout(layer))
+    return _variance(module.weight, scheme, c=c, **layout(module))
 
 
 def layout(layer: Any) -> dict[str, Any]:
@@ -146,16 +145,11 @@ def layout(layer: Any) -> dict[str, Any]:
 
 def _variance(weight: Tensor, scheme: str, *, c: float, groups: int, transposed: bool) -> float:
     n, m, k = fans(weight, groups=groups, transposed=transposed)
-    match scheme.removesuffix("-orthogonal"):
-        case "fan-in":
-            return 2 / (n * k**2)
-        case "fan-out":
-            return 2 / (m * k**2)
-        case "arithmetic":
-            return 2 / (0.5 * (n + m) * k**2)
-        case "geometric":
-            return c / (k * math.sqrt(n * m * groups))
-    return 2 / (k**2 * math.sqrt(n * m))
+    name = scheme.removesuffix("-orthogonal")
+    if name == "geometric":
+        return c / (k * math.sqrt(n * m * groups))
+    channels = {"fan-in": n, "fan-out": m, "arithmetic": (n + m) / 2, "fan-geo-avg": math.sqrt(n * m)}
+    return 2 / (channels[name] * k**2)
 
 
 def _fill(

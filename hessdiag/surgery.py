@@ -199,7 +199,7 @@ def scale_input(model: nn.Module, inputs: Inputs) -> Scale:
         HessdiagError: no linear or convolutional layer runs, or it reads nothing but zeros.
     """
     check_model(model)
-    layers, seen = dict(initialised_layers(model)), list[tuple[Any, float]]()
+    paths, seen = {module: path for path, module in initialised_layers(model)}, list[tuple[Any, float]]()
     batch = Batch.of(inputs, None)
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -207,17 +207,16 @@ def scale_input(model: nn.Module, inputs: Inputs) -> Scale:
         seen.append((module, float(x.double().square().mean())))
 
     with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad(), ExitStack() as hooks:
-        for module in layers.values():
+        for module in paths:
             hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
         batch.call(model)
     if not seen:
         raise HessdiagError("no linear or convolutional layer ran: nothing to scale")
     first, x_sq = seen[0]
-    path = next(path for path, module in layers.items() if module is first)
     n, _, k = fans(first.weight, **layout(first))
     if x_sq == 0:
-        raise HessdiagError(f"layer {path!r} reads nothing but zeros: pass inputs that are not all zero")
-    return insert_scale(model, (n * k**2) ** -0.25 / math.sqrt(x_sq), before=path)
+        raise HessdiagError(f"layer {paths[first]!r} reads nothing but zeros: pass inputs that are not all zero")
+    return insert_scale(model, (n * k**2) ** -0.25 / math.sqrt(x_sq), before=paths[first])
 
 
 def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:

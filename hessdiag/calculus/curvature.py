@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from hessdiag.calculus.graph import Mixing, Step
-from hessdiag.calculus.moments import Activation, Gradient, add_gradients, average, compactly, distinct, thin
+from hessdiag.calculus.moments import Activation, Gradient, add_gradients, average, compactly, distinct
 from hessdiag.calculus.propagation import Propagation
 from hessdiag.network.blocks import Block
 
@@ -40,10 +40,9 @@ def send_back(found: Propagation) -> dict[str, Sent]:
     waiting = {found.graph.output.name: [Sent(ones, replace(ones, site_correlation=1.0) if several else None)]}
     kept: dict[str, Sent] = {}
     for operation, step in reversed(found.steps):
-        arrived = waiting.pop(operation.name, None)
-        if not arrived or not isinstance(step.out, Activation):
+        if operation.name not in waiting:
             continue
-        here = _joined(arrived, found)
+        here = _joined(waiting.pop(operation.name), found)
         if step.weight or step.bias or step.scalar:
             kept[operation.name] = here
         for number, (ref, back) in enumerate(step.back):
@@ -56,16 +55,15 @@ def send_back(found: Propagation) -> dict[str, Sent]:
 
 def _joined(arrived: list[Sent], found: Propagation) -> Sent:
     """Several paths join: ‖M‖ adds up, since each side of M takes every one of them."""
-    if len(arrived) == 1:
-        (one,) = arrived
-        thinner = replace(one.apart, sq=thin(one.apart.sq))
-        return replace(one, apart=thinner, alike=one.alike and replace(one.alike, sq=thin(one.alike.sq)))
     both = [each.alike for each in arrived if each.alike]
-    whole = Sent(add_gradients([each.apart for each in arrived]), add_gradients(both) if both else None)
+    alike = add_gradients(both) if both else None
+    whole = Sent(add_gradients([each.apart for each in arrived]), alike, arrived[0].gain)
+    if len(arrived) == 1:
+        return whole
     size = _independent(whole, found)
     sizes = [(each.gain, _independent(each, found)) for each in arrived]
     roots = sum(math.sqrt(gain * each) for gain, each in sizes if each)  # where nothing arrives there is no gain
-    return _joined([replace(whole, gain=roots**2 / size if size else 1.0)], found)
+    return replace(whole, gain=roots**2 / size if size else 1.0)
 
 
 def _growth(g: Gradient, found: Propagation) -> float:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.export.graph_signature import TensorArgument
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hessdiag.arguments import one_line
@@ -72,8 +73,7 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     """Trace a model on example arguments whose tensors, like the model's, may be on the meta device."""
     exported = _export(model, args, kwargs)
     signature, nodes = exported.graph_signature, list(exported.graph.nodes)
-    given = {n.name: n.meta.get("val") for n in nodes if n.op == "placeholder"}
-    tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+    tensors = {n.name: n.meta["val"] for n in nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), Tensor)}
     inputs = {name: value for name, value in tensors.items() if name in signature.user_inputs}
     output = _one_output(model, exported)
     if not inputs:
@@ -83,7 +83,7 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
         parameters=dict(signature.inputs_to_parameters),
         buffers=dict(signature.inputs_to_buffers),
         shapes={name: tuple(value.shape) for name, value in tensors.items() if name not in inputs},
-        constants={**_constants(exported), **_given(exported)},
+        constants=_constants(exported),
         operations=tuple(_operation(node) for node in nodes if node.op == "call_function"),
         output=output,
         batch=len(next(iter(inputs.values()))),
@@ -91,11 +91,10 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> ExportedProgram:
-    with _quiet():
+    with _quiet(), torch.no_grad():  # a model's own no_grad then leaves no subgraph
         try:
-            with torch.no_grad():  # a model's own no_grad then leaves no subgraph
-                exported = torch.export.export(model, args, dict(kwargs or {}), strict=False)
-                return _functional(exported) if any(map(_writes, exported.graph.nodes)) else exported
+            exported = torch.export.export(model, args, dict(kwargs or {}), strict=False)
+            return _functional(exported) if any(map(_writes, exported.graph.nodes)) else exported
         except Exception as error:
             why = f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]})"
             raise HessdiagError(f"{why}: measure it with hessdiag.diagnose instead") from error
@@ -116,14 +115,11 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
-    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"]
-    return {spec.arg.name: exported.constants[str(spec.target)] for spec in specs}
-
-
-def _given(exported: ExportedProgram) -> dict[str, Tensor]:
-    """Inputs that are no measurements, such as token ids, by graph name, where they have numbers."""
-    given = zip(exported.graph_signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
-    return {
+    """By graph name, what the model's Python made, and inputs that are no measurements, where they have numbers."""
+    signature = exported.graph_signature
+    made = {name: exported.constants[target] for name, target in signature.inputs_to_lifted_tensor_constants.items()}
+    given = zip(signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
+    return made | {
         str(name): value
         for name, value in given
         if isinstance(value, Tensor) and not value.is_floating_point() and not value.is_meta
@@ -145,20 +141,14 @@ def _operation(node: torch.fx.Node) -> Operation:
 
 
 def _one_output(model: nn.Module, exported: ExportedProgram) -> Ref:
-    written = exported.graph.output_node().args[0]
-    assert isinstance(written, (tuple, list))
-    specs = exported.graph_signature.output_specs  # buffers and inputs that the model writes to come first
-    for value, spec in zip(written, specs, strict=True):
-        returned = spec.kind.name == "USER_OUTPUT" and isinstance(value, torch.fx.Node)
-        if returned and isinstance(value.meta.get("val"), Tensor):
-            return Ref(value.name)
+    for spec in exported.graph_signature.output_specs:  # buffers and inputs that the model writes to come first
+        if spec.kind.name == "USER_OUTPUT" and isinstance(spec.arg, TensorArgument):
+            return Ref(spec.arg.name)
     raise HessdiagError(f"{type(model).__name__} returns no tensor: wrap it so that it returns one")
 
 
 def _place(node: torch.fx.Node) -> tuple[str, str]:
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    if not stack:
-        return "", "the model"
+    stack = [("", "the model"), *(node.meta.get("nn_module_stack") or {}).values()]
     path, kind = stack[-1]
     return str(path), (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
 
@@ -278,13 +268,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Call:
-    """An operation, the values of its arguments, and which moment model is asked for."""
+    """An operation, the values of its arguments, and whether the finer moment model is asked for."""
 
     operation: Operation
     values: Mapping[str, Value]
     numbers: dict[str, Tensor]
-    moments: str
-    batch: int = 1
+    kernel: bool
+    batch: int
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -297,11 +287,6 @@ class Call:
         if self.operation.shape is None:
             raise UnsupportedError("it returns more than one tensor")
         return self.operation.shape
-
-    @property
-    def kernel(self) -> bool:
-        """Say whether the finer moment model is asked for."""
-        return self.moments == KERNEL
 
     def ref(self, name: str) -> Ref:
         """Find the argument as the result of an earlier operation."""
@@ -330,10 +315,16 @@ class Call:
         value = self.arguments.get(name)
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    def applied(self, name: str, tensor: Tensor) -> Any:
-        """Run the operation itself with one argument replaced by a tensor."""
+    @property
+    def first(self) -> Ref:
+        """Find the first argument that is the result of an earlier operation."""
+        return self.operation.refs[0]
+
+    def applied(self, tensor: Tensor) -> Any:
+        """Run the operation itself with a tensor in place of its first one."""
         if self.operation.target in VIEWS:
             return viewed(tensor, self.shape)
+        name = next(name for name, value in self.arguments.items() if value == self.first)
         return self.operation.run({name: tensor})
 
 

@@ -70,10 +70,6 @@ class Activation(Moments):
         """What neighbouring positions have in common: borders take half of what they take from distant ones."""
         return max(self.site_correlation, (self.site_correlation + self.example_correlation) / 2)
 
-    def independent(self) -> Activation:
-        """As of all moments, which keep their positions."""
-        return replace(super().independent(), positions=self.positions)
-
     def weakened(self, sq: Tensor, keep: float) -> Activation:
         """Replace the moments, of which the mean part and what is in common stay as large as `keep` says."""
         return replace(
@@ -152,10 +148,10 @@ def mixed(sizes: Sequence[float], moments: Sequence[Moments]) -> Tensor | None:
     return sum((size / total * (flat if profile is None else profile) for size, profile in parts), 0 * flat)
 
 
-def distinct(sq: Tensor, *others: Tensor) -> Tensor:
-    """Keep one entry of each dimension that a tensor, and each of the others, repeats without memory."""
+def distinct(sq: Tensor) -> Tensor:
+    """Keep one entry of each dimension that a tensor repeats without memory."""
     for d, size in enumerate(sq.shape):
-        if size > 1 and all(tensor.stride(d) == 0 for tensor in (sq, *others)):
+        if size > 1 and sq.stride(d) == 0:
             sq = sq.narrow(d, 0, 1)
     return sq
 
@@ -172,7 +168,7 @@ def thin(sq: Tensor) -> Tensor:
 
 def compactly(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     """Apply a function entry by entry to tensors of one shape, once where all are expanded views."""
-    return function(*(distinct(tensor, *tensors) for tensor in tensors)).expand(tensors[0].shape)
+    return function(*map(distinct, tensors)).expand(tensors[0].shape)
 
 
 def average(sq: Tensor) -> Tensor:
@@ -183,16 +179,17 @@ def average(sq: Tensor) -> Tensor:
 def add_gradients(gradients: Sequence[Gradient]) -> Gradient:
     """Add gradients that come back along several paths, uncorrelated because each went through other weights."""
     if len(gradients) == 1:
-        return gradients[0]
+        return replace(gradients[0], sq=thin(gradients[0].sq))
     sizes = [g.second_moment for g in gradients]
     sq = compactly(lambda *parts: sum(parts[1:], parts[0]), *(g.sq for g in gradients))
-    names = ("site_correlation", "example_correlation", *(["slope"] if sum(sizes) else []))
-    return Gradient(sq, profile=mixed(sizes, gradients), **{name: weighted(sizes, gradients, name) for name in names})
+    joint = weighted(sizes, gradients, "site_correlation", "example_correlation", "slope")
+    return Gradient(thin(sq), profile=mixed(sizes, gradients), **joint)
 
 
-def weighted(sizes: Sequence[float], moments: Sequence[Moments], name: str) -> float:
-    """Average an attribute, by sizes."""
-    return float(sum(s * getattr(m, name) for s, m in zip(sizes, moments, strict=True)) / (sum(sizes) or 1.0))
+def weighted(sizes: Sequence[float], moments: Sequence[Moments], *names: str) -> dict[str, float]:
+    """Average attributes, by sizes."""
+    total = sum(sizes) or 1.0
+    return {n: float(sum(s * getattr(m, n) for s, m in zip(sizes, moments, strict=True)) / total) for n in names}
 
 
 FEW = 4096  # entries that are not looked at one by one
@@ -237,9 +234,7 @@ def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
         a = phi.slope
         slope_sq = (1 + a * a) / 2
         return Response(q * slope_sq, q * (1 - a) ** 2 / (2 * math.pi), slope_sq, (1 + a**4) / 2 / slope_sq**2)
-    sq, average_y, slope_sq, fourth = (
-        float(each) for each in responses(phi, torch.tensor([q], dtype=torch.float64), mean)
-    )
+    sq, average_y, slope_sq, fourth = map(float, responses(phi, torch.tensor([q], dtype=torch.float64), mean))
     return Response(sq, average_y**2, slope_sq, fourth / slope_sq**2 if slope_sq else 1.0)
 
 
@@ -252,7 +247,7 @@ def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor
 
 
 @lru_cache(maxsize=4096)
-def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, float, float]:
+def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, ...]:
     """Find what two such variables with E[x x'] = `correlation` q have in common.
 
     E[φ(x) φ(x')] / E[φ²], E[φ'(x) φ'(x')] / E[φ'²] and E[x φ'(x) x' φ'(x')] / (q E[φ'²]).
@@ -279,8 +274,7 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
         ((slopes * weights).sum(1), alone.slope_sq),
         ((x * slopes * weights).sum(1), q * alone.slope_sq),
     )
-    one, two, three = (float((weights * v.square()).sum()) / size if size else math.nan for v, size in sizes)
-    return one, two, three
+    return tuple(float((weights * v.square()).sum()) / size if size else math.nan for v, size in sizes)
 
 
 @lru_cache(maxsize=1024)
@@ -425,9 +419,7 @@ def _drawn_once(module: nn.Module, draw: Callable[[nn.Module], None]) -> dict[st
 def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
     """What PyTorch draws: variance 1 / (3 fan-in) for weights and biases, N(0, 1) for embeddings, 1 for norms."""
     if isinstance(module, (*STRUCTURED, *TRANSPOSED)):
-        weight = module.weight
-        fan_in = weight.shape[1] * math.prod(weight.shape[2:])
-        return 1 / (3 * fan_in)
+        return 1 / (3 * module.weight[0].numel())
     if is_linear(module):  # transformers' Conv1D
         return 0.02**2 if attribute == "weight" else 0.0
     if isinstance(module, nn.Embedding):

@@ -14,8 +14,8 @@ from torch import nn
 from hessdiag import scaling
 from hessdiag.arguments import check_model, matching
 from hessdiag.calculus.curvature import Sent, of_parameter, send_back
-from hessdiag.calculus.graph import KERNEL, MOMENTS, PAPER, Operation, Step, trace_graph
-from hessdiag.calculus.moments import Activation, example_inputs, weight_moments
+from hessdiag.calculus.graph import KERNEL, MOMENTS, Operation, Step, trace_graph
+from hessdiag.calculus.moments import Activation, Gradient, example_inputs, weight_moments
 from hessdiag.calculus.propagation import Propagation, propagate
 from hessdiag.calculus.rules import BY_TARGET
 from hessdiag.errors import HessdiagError
@@ -38,7 +38,7 @@ def uses(found: Propagation) -> dict[str, Uses]:
 
 
 def predict_block(
-    block: Block, applied: Uses, found: Propagation, weight_sq: float, moments: str, sent: Mapping[str, Sent]
+    block: Block, applied: Uses, found: Propagation, weight_sq: float, sent: Mapping[str, Sent]
 ) -> BlockPrediction:
     """Predict ς, γ, ν and σ² of a block; NaN where it is applied several times, or where a moment is unknown."""
     bare = BlockPrediction(**block.described, weight_sq=weight_sq)
@@ -74,8 +74,7 @@ def predict_block(
     )
     varsigma = scaling.activation_scaling(x.sq.numel() // batch, x_delta_sq, forward.x_sq)
     intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
-    correlation = gradient.site_correlation if moments == KERNEL else 0.0
-    gradient_sq = _parameter_gradient_sq(forward, channels, x, delta_sq, correlation)
+    gradient_sq = _parameter_gradient_sq(forward, channels, x, gradient)
     return replace(
         forward,
         activation_scaling=varsigma,
@@ -83,22 +82,20 @@ def predict_block(
         gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic,
         gamma_curvature=gamma * found.loss.curvature,
         nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
-        avg_sq_singular_value=gamma if moments == PAPER else of_parameter(block, step, sent[operation.name], found),
+        avg_sq_singular_value=of_parameter(block, step, sent[operation.name], found) if sent else gamma,
         x_gradient_sq=x_delta_sq,
         out_gradient_sq=delta_sq,
     )
 
 
-def _parameter_gradient_sq(
-    block: BlockPrediction, channels: int, x: Activation, delta_sq: float, correlation: float
-) -> float:
+def _parameter_gradient_sq(block: BlockPrediction, channels: int, x: Activation, delta: Gradient) -> float:
     """E[ΔW²] = ρ² E[x²] E[Δ²] (1 + (ρ² - 1) c_x c_Δ), with c the correlations between positions; x = 1 for a bias."""
     sites = block.sites_out
     if block.kind == "bias":
-        return sites * delta_sq * (1 + (sites - 1) * correlation)
+        return sites * delta.second_moment * (1 + (sites - 1) * delta.site_correlation)
     count = sites * channels if block.kind == "scalar" else sites
-    together = 1 + (sites - 1) * x.site_correlation * correlation
-    return count * block.x_sq * delta_sq * together
+    together = 1 + (sites - 1) * x.site_correlation * delta.site_correlation
+    return count * block.x_sq * delta.second_moment * together
 
 
 def _reason(block: Block, applied: Uses, predicted: BlockPrediction) -> str:
@@ -171,7 +168,7 @@ def predict(
     predicted, left_open = [], []
     for block in asked:
         each = applied.get(block.name, ())
-        predicted.append(predict_block(block, each, found, weights.sq.get(block.name, math.nan), moments, sent))
+        predicted.append(predict_block(block, each, found, weights.sq.get(block.name, math.nan), sent))
         if reason := _reason(block, each, predicted[-1]):
             left_open.append((block.name, reason))
     return Prediction(

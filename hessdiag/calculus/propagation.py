@@ -8,17 +8,15 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from hessdiag.calculus.graph import (
+    KERNEL,
     PAPER,
     Call,
     Graph,
     Operation,
-    Pieces,
     Ref,
     Scores,
-    Size,
     Step,
     Unknown,
     UnsupportedError,
@@ -27,7 +25,7 @@ from hessdiag.calculus.graph import (
 from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, alike, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
-from hessdiag.calculus.rules.composed import Chain, chained, joins, size_of, with_numbers
+from hessdiag.calculus.rules.composed import Chain, chained, joins, moves, size_of, with_numbers
 from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle, pointwise
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import NAMES
@@ -45,15 +43,13 @@ def initial_values(
         name: _input(value.shape, inputs, last=not convolved) if value.is_floating_point() else Unknown(drawn=True)
         for name, value in graph.inputs.items()
     }
-    for name in graph.parameters:
-        path = known[name]
-        constant = _constant(path, weights.sq[path], graph.shapes[name])
-        values[name] = replace(constant, **weights.alike.get(path, {}))
-    for name in numbers.keys() - values:
+    for name in numbers.keys() - values - graph.parameters.keys():
         floating = numbers[name].is_floating_point()
         values[name] = _of_numbers(numbers[name], graph.buffers.get(name, name)) if floating else Unknown()
-    for name in graph.buffers.keys() - values:  # on the meta device
-        values[name] = _constant(graph.buffers[name], math.nan, graph.shapes[name])
+    for name in known.keys() - values:  # parameters, and buffers on the meta device
+        path = known[name]
+        sq = torch.tensor(weights.sq.get(path, math.nan), dtype=torch.float64).expand(graph.shapes[name])
+        values[name] = Activation(sq, example_correlation=1.0, parameter=path, **weights.alike.get(path, {}))
     return values, numbers
 
 
@@ -64,11 +60,6 @@ def _input(shape: tuple[int, ...], inputs: InputMoments, *, last: bool) -> Activ
         example_correlation=inputs.correlation,
         positions=math.prod(shape[1:-1] if last else shape[2:]),
     )
-
-
-def _constant(name: str, sq: float, shape: tuple[int, ...]) -> Activation:
-    moment = torch.tensor(sq, dtype=torch.float64).expand(shape)
-    return Activation(moment, example_correlation=1.0, parameter=name)
 
 
 def _of_numbers(actual: Tensor, name: str) -> Activation:
@@ -130,7 +121,6 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
 
 
 FIXED = "fixed numbers"
-RANDOM = torch.Tag.nondeterministic_seeded
 PRODUCTS = ("aten.matmul", "aten.bmm")
 KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
@@ -146,8 +136,7 @@ def forward_step(call: Call, found: Propagation) -> Step:
     if operation.target.startswith("aten._assert"):
         return Step(Unknown())
     rule = BY_TARGET.get(operation.target)
-    folded = _folded(call, rule)
-    return _moved_on(call, rule, found) if folded is None else folded
+    return _folded(call, rule) or _moved_on(call, rule, found)
 
 
 def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
@@ -156,7 +145,7 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
     arguments = [(ref, call.values[ref.name]) for ref in operation.refs if ref.name in call.values]
     if any(isinstance(v, Unknown) and v.broken for _, v in arguments):
         return _broken(operation, arguments)
-    moving = [v for _, v in arguments if isinstance(v, (Activation, Pieces, Scores, Size))]
+    moving = [v for _, v in arguments if not isinstance(v, Unknown)]
     drawn = any(isinstance(v, Unknown) and v.drawn for _, v in arguments)
     constants = all(isinstance(v, Activation) and v.parameter for v in moving)
     if (not moving and not (rule and rule.apply is of_angle and not drawn)) or (rule is None and constants):
@@ -166,28 +155,26 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
     except UnsupportedError as error:
         if constants:
             return Step(Unknown(drawn=drawn))
-        if not any(isinstance(v, Activation) and not v.parameter and bool(v.sq.isnan().any()) for _, v in arguments):
+        if not any(moves(v) and bool(v.sq.isnan().any()) for _, v in arguments):
             found.unsupported.append((f"{operation.target} ({operation.name}) {place(operation)}", str(error)))
         return _broken(operation, arguments)
     if step.note:
         found.notes[step.note] = None
-    turned = constants and all(v.parameter == ANGLES for v in moving if isinstance(v, Activation))
     if not isinstance(step.out, Activation) or (constants and rule and rule.operation in KEEPS_CONSTANTS):
         return step
-    if turned:
+    if all(isinstance(v, Activation) and v.parameter == ANGLES for v in moving):
         return replace(step, out=replace(step.out, parameter=ANGLES), back=())
     out = replace(step.out, parameter="", sq=thin(step.out.sq))
-    return replace(step, out=out.independent() if call.moments == PAPER else out)
+    return replace(step, out=out if call.kernel else replace(out.independent(), positions=out.positions))
 
 
 def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
     refs = call.operation.refs
     if any(isinstance(call.values.get(ref.name), Scores) for ref in refs):
         return product(call) or on_scores(call)
-    sized = size_of(call, found.chains, found.squares)
-    if sized is not None:
+    if sized := size_of(call, found.chains, found.squares):
         return sized
-    if call.operation.target in PRODUCTS and (scores := product(call)) is not None:
+    if call.operation.target in PRODUCTS and (scores := product(call)):
         return scores
     chain = chained(call, found.chains)
     if chain is not None:  # a whole, rather than what its parts would give if they were independent
@@ -220,7 +207,7 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
 
 def _number(call: Call) -> Tensor | None:
     operation = call.operation
-    random = isinstance(operation.call, OpOverload) and RANDOM in operation.call.tags
+    random = torch.Tag.nondeterministic_seeded in getattr(operation.call, "tags", ())
     if random or operation.shape is None or operation.target == "aten.embedding":
         return None
     if not all(ref.name in call.numbers for ref in operation.refs):
@@ -237,9 +224,7 @@ def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Ste
     if operation.shape is None:
         return Step(Unknown(drawn=True, broken=True))
     nan = torch.tensor(math.nan, dtype=torch.float64)
-    moving = [
-        (ref, value.sq.shape) for ref, value in arguments if isinstance(value, Activation) and not value.parameter
-    ]
+    moving = [(ref, value.sq.shape) for ref, value in arguments if moves(value)]
     back = tuple((ref, lambda g, shape=shape: Gradient(nan.expand(shape))) for ref, shape in moving)
     return Step(Activation(nan.expand(operation.shape)), back)
 
@@ -273,7 +258,7 @@ def propagate(
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     found = Propagation(graph)
     for operation in graph.operations:
-        step = forward_step(Call(operation, values, numbers, moments, graph.batch), found)
+        step = forward_step(Call(operation, values, numbers, moments == KERNEL, graph.batch), found)
         _note_dependence(operation, step, found)
         values[operation.name] = step.out
         found.steps.append((operation, step))
@@ -300,10 +285,9 @@ def _note_dependence(operation: Operation, step: Step, found: Propagation) -> No
 def _backward(found: Propagation, moments: str) -> None:
     waiting = {found.graph.output.name: [found.loss.gradient]}
     for operation, step in reversed(found.steps):
-        arrived = waiting.pop(operation.name, None)
-        if not arrived or not isinstance(step.out, Activation):
+        if operation.name not in waiting:
             continue
-        g = add_gradients(arrived)
-        found.gradients[operation.name] = g = g.independent() if moments == PAPER else replace(g, sq=thin(g.sq))
+        g = add_gradients(waiting.pop(operation.name))
+        found.gradients[operation.name] = g = g.independent() if moments == PAPER else g
         for ref, back in step.back:
             waiting.setdefault(ref.name, []).append(back(g))

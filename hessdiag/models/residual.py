@@ -46,7 +46,6 @@ DEPTHS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3)}  # weight layers
 EXPANSION = 4
 SMALL_SIDE = 64  # pixels, below which the stem neither strides nor pools
 OUTPUT_SCALE = 0.05  # "a 0.05 final scalar gives the best results" (Section 11.2)
-DOWNSAMPLING = 4.0
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ class PreconditionedBlock(nn.Module):
         c = block.beta**power
         self.shortcut: nn.Module = nn.Identity()
         if block.projects:
-            pooled = DOWNSAMPLING if block.stride > 1 else 1.0
+            pooled = block.stride**2  # entries of which the shortcut takes the mean
             constant = block.alpha**power
             projection = convolution(n, m, 1, c=constant / pooled if printed else constant)
             scale = Scale((1.0 if printed else (m / n) ** 0.25) * math.sqrt(pooled / constant))

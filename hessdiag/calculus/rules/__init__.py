@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Step
@@ -76,11 +77,11 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("ReLU", "relu", "E[x²] / 2", "E[Δy²] / 2", "✓", "Table 1, appendix B.4", rectified),
     ("leaky ReLU", "leaky_relu prelu",
      "(1 + a²) E[x²] / 2", "(1 + a²) E[Δy²] / 2", "✓", "Table 1", rectified),
-    ("tanh", "tanh", "E[x²]", "E[Δy²]", "✗", "Table 1", nonlinearity(f"tanh: {_OUTSIDE}", linear=(0, 1))),
+    ("tanh", "tanh", "E[x²]", "E[Δy²]", "✗", "Table 1", partial(nonlinearity, note=f"tanh: {_OUTSIDE}", linear=(0, 1))),
     ("sigmoid", "sigmoid", "1/4 + E[x²] / 16", "E[Δy²] / 16", "✗", "Table 1",
-     nonlinearity(f"sigmoid: {_OUTSIDE}", linear=(1 / 4, 1 / 16))),
+     partial(nonlinearity, note=f"sigmoid: {_OUTSIDE}", linear=(1 / 4, 1 / 16))),
     *(
-        (name, name, "E[φ(x)²]", "E[φ'(x)²] E[Δy²]", "✗", "", nonlinearity(f"{name}: {NOT_IN_PAPER}"))
+        (name, name, "E[φ(x)²]", "E[φ'(x)²] E[Δy²]", "✗", "", partial(nonlinearity, note=f"{name}: {NOT_IN_PAPER}"))
         for name in ["gelu", "silu", "elu", "selu", "softplus", "mish", "relu6", "hardtanh", "hardswish", "hardsigmoid"]
     ),
     ("attention", "scaled_dot_product_attention", "E[v²] / m", "E[Δ²] / m to v", "✗", "", scaled_dot_product_attention),

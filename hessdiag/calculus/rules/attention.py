@@ -16,15 +16,15 @@ independent channels, n the channels of a head, and h_s = √E[g_s²]:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Mixing, Ref, Scores, Step, UnsupportedError
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Mixing, Ref, Scores, Step, UnsupportedError
 from hessdiag.calculus.moments import Activation, Gradient, by_position, distinct, mean_of_pairs, weighted
 from hessdiag.calculus.rules.composed import SAME
 from hessdiag.data.seeds import stream
@@ -41,9 +41,8 @@ def scaled_dot_product_attention(call: Call) -> Step:
     """Attention in one operation."""
     query = call.activation("query")
     scale = call.number("scale")
-    scores = Scores(
-        call.ref("query"), call.ref("key"), factor=1 / math.sqrt(query.sq.shape[-1]) if scale is None else scale
-    )
+    factor = 1 / math.sqrt(query.sq.shape[-1]) if scale is None else scale
+    scores = Scores(call.ref("query"), call.ref("key"), factor=factor)
     Q, K = query.sq.shape[-2], call.activation("key").sq.shape[-2]
     if call.arguments.get("is_causal"):
         scores = replace(scores, mask=torch.ones(Q, K, dtype=torch.bool).tril())
@@ -68,9 +67,7 @@ def product(call: Call) -> Step | None:
 def on_scores(call: Call) -> Step:
     """Multiply, mask, shift or normalise scores, or leave them be."""
     name = call.operation.target.removeprefix("aten.")
-    ref = next(r for r in call.operation.refs if isinstance(call.values[r.name], Scores))
-    scores = call.values[ref.name]
-    assert isinstance(scores, Scores)
+    ref, scores = next((r, value) for r in call.operation.refs if isinstance(value := call.values[r.name], Scores))
     others = [r for r in call.operation.refs if r != ref]
     if name in ("softmax", "_softmax", "_safe_softmax"):
         if scores.normalised or int(call.arguments["dim"]) not in (-1, len(call.shape) - 1):
@@ -144,10 +141,8 @@ def concentration(variance: float, keys: int, freedom: float = math.inf) -> tupl
     at_once = max(IN_CACHE // keys, 1)
     for scores, size in zip(torch.split(drawn, at_once), torch.split(chi, at_once), strict=True):
         e = ((variance * size).sqrt() * scores).exp()
-        total, e2 = e.cumsum(1), e * e
-        total2 = total * total
-        powers, over = (e2, e2 * e, e2 * e2), (total2, total2 * total, total2 * total2)
-        A2, A3, A4 = (power.cumsum(1) / part for power, part in zip(powers, over, strict=True))
+        total = e.cumsum(1)
+        A2, A3, A4 = ((e**power).cumsum(1) / total**power for power in (2, 3, 4))
         A2_sq = A2.square()
         sums += torch.stack([A2, A3, A4, A2_sq, (A2 - 2 * A3 + A2_sq) * size]).sum(1)
     A2, A3, A4, A2_sq, long = sums / len(drawn)
@@ -259,10 +254,8 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     variance += scores.shift
     if not math.isfinite(variance):
         raise UnsupportedError("queries or keys have no second moment")
-    P, F, tau, *more = (
-        each[sight.count - 1] for each in concentration(float(f"{variance:.6g}"), K, 1 / (1 / n + k.read))
-    )
-    return _Head(q, k, v, scores.factor, variance, sight, P, F, tau, *more)
+    means = concentration(float(f"{variance:.6g}"), K, 1 / (1 / n + k.read))
+    return _Head(q, k, v, scores.factor, variance, sight, *(each[sight.count - 1] for each in means))
 
 
 def _attend(call: Call, scores: Scores, value: Ref) -> Step:
@@ -280,7 +273,7 @@ def _mean_of(steps: Sequence[Step], shares: Sequence[float]) -> Step:
         sizes = [share * each.second_moment for share, each in zip(shares, found, strict=True)]
         names = [name for name in ("site_correlation", "example_correlation", "pairs") if hasattr(found[0], name)]
         sq = sum(share * each.sq for share, each in zip(shares, found, strict=True))
-        return replace(found[0], sq=sq, profile=None, **{name: weighted(sizes, found, name) for name in names})
+        return replace(found[0], sq=sq, profile=None, **weighted(sizes, found, *names))
 
     def mean(values: Sequence[Any]) -> Any:
         if isinstance(values[0], tuple):
@@ -329,9 +322,9 @@ def _attend_once(call: Call, scores: Scores, value: Ref) -> Step:
         pairs=pairs,
         profile=profile,
     )
-    refs = (scores.query, scores.key, value)
-    backs: Mapping[str, Back] = {name: _back(head, name, scores.key_last, windows) for name in "qkv"}
-    return Step(out, tuple(zip(refs, backs.values(), strict=True)), note=NOTE, attention=_mixing(head))
+    back = partial(_back, head=head, key_last=scores.key_last, windows=windows)
+    backs = ((scores.query, partial(back, to="q")), (scores.key, partial(back, to="k")), (value, partial(back, to="v")))
+    return Step(out, backs, note=NOTE, attention=_mixing(head))
 
 
 def _of_means(head: _Head) -> Tensor:
@@ -378,24 +371,19 @@ def _over_windows(within: float, between: float, positions: int, windows: int) -
     return (within * pairs[0] + between * pairs[1]) / max(sum(pairs), 1)
 
 
-def _back(head: _Head, to: str, key_last: bool, windows: int) -> Back:
-    like = getattr(head, to)
-
-    def back(g: Gradient) -> Gradient:
-        sq, correlation, profile = {"q": _to_query, "k": _to_key, "v": _to_value}[to](head, _sent(g))
-        shape = like.sq.shape
-        groups = g.sq.shape[-3] / shape[-3] if len(shape) > 3 else 1.0  # heads that share keys and values
-        whole = (sq[:, None] * groups).expand(shape)
-        between = g.site_correlation * g.second_moment / (float(sq.mean()) or 1.0) if to == "v" else 0.0
-        correlation = _over_windows(correlation, between, len(sq), windows)
-        return Gradient(
-            whole.transpose(-1, -2) if to == "k" and key_last else whole,
-            correlation,
-            g.example_correlation if to == "v" else 0.0,
-            profile,
-        )
-
-    return back
+def _back(g: Gradient, head: _Head, to: str, key_last: bool, windows: int) -> Gradient:
+    sq, correlation, profile = {"q": _to_query, "k": _to_key, "v": _to_value}[to](head, _sent(g))
+    shape = getattr(head, to).sq.shape
+    groups = g.sq.shape[-3] / shape[-3] if len(shape) > 3 else 1.0  # heads that share keys and values
+    whole = (sq[:, None] * groups).expand(shape)
+    between = g.site_correlation * g.second_moment / (float(sq.mean()) or 1.0) if to == "v" else 0.0
+    correlation = _over_windows(correlation, between, len(sq), windows)
+    return Gradient(
+        whole.transpose(-1, -2) if to == "k" and key_last else whole,
+        correlation,
+        g.example_correlation if to == "v" else 0.0,
+        profile,
+    )
 
 
 def _sent(g: Gradient) -> _Sent:

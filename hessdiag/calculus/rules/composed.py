@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     by_entry = torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
     if not (by_entry or operation.target in _COPIES):
         return None
-    moving = {ref for ref in operation.refs if _moves(call.values.get(ref.name))}
+    moving = {ref for ref in operation.refs if moves(call.values.get(ref.name))}
     read = {ref.name: chains.get(ref.name, (ref, SELF)) for ref in moving}
     roots = {root for root, _ in read.values()}
     others = [call.numbers.get(ref.name) for ref in operation.refs if ref not in moving]
@@ -60,7 +60,8 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     return root, Nonlinearity(f"{operation.target}({written})", function, nodes=NODES // 4)
 
 
-def _moves(value: Any) -> bool:
+def moves(value: Any) -> TypeGuard[Activation]:
+    """Say whether a value is an activation, and no parameter."""
     return isinstance(value, Activation) and not value.parameter
 
 
@@ -74,7 +75,7 @@ def joins(call: Call) -> bool:
 def size_of(call: Call, chains: Mapping[str, Chain], squares: dict[str, Ref]) -> Step | None:
     """Follow x² → its mean over channels → its root, and x over that: RMS normalisation written out by hand."""
     name, refs = call.operation.target.removeprefix("aten."), call.operation.refs
-    sizes = [call.values[ref.name] for ref in refs if isinstance(call.values.get(ref.name), Size)]
+    sizes = [value for ref in refs if isinstance(value := call.values.get(ref.name), Size)]
     if not sizes:
         squared = name == "square" or (name == "pow" and call.arguments.get("exponent") == 2)
         if squared or (name == "mul" and call.arguments["self"] == call.arguments["other"]):
@@ -84,7 +85,6 @@ def size_of(call: Call, chains: Mapping[str, Chain], squares: dict[str, Ref]) ->
             return Step(Size(squares[refs[0].name]))
         return None
     (size,) = sizes
-    assert isinstance(size, Size)
     others = [ref for ref in refs if not isinstance(call.values.get(ref.name), Size)]
     power = {"rsqrt": -0.5, "sqrt": 0.5, "reciprocal": -1.0, "pow": call.number("exponent")}.get(name)
     if call.operation.target in _COPIES:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from hessdiag.calculus.graph import NOT_IN_PAPER, Back, Call, Ref, Step, UnsupportedError
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Ref, Step, UnsupportedError
 from hessdiag.calculus.moments import (
     Activation,
     Before,
@@ -71,8 +71,8 @@ def add(call: Call) -> Step:
     if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
         note = "a learnable shift as large as what it is added to is taken as independent of it, as one of data is not"
     sides = ((left, x, 1.0), (right, y, alpha**2))
-    back = tuple((ref, _to_shape(side.sq.shape, factor)) for ref, side, factor in sides if not side.parameter)
-    return Step(out, back, note=note)
+    back = [(ref, partial(_to_shape, shape=side.sq.shape, factor=f)) for ref, side, f in sides if not side.parameter]
+    return Step(out, tuple(back), note=note)
 
 
 def _everywhere(x: Activation) -> Activation:
@@ -87,16 +87,9 @@ def _joined(x: float, y: float, share: float, apart: float | None = None) -> flo
     return share**2 * x + (1 - share) ** 2 * y + 2 * share * (1 - share) * together
 
 
-def _to_shape(shape: torch.Size, factor: float | Tensor) -> Back:
-
-    def back(g: Gradient) -> Gradient:
-        if isinstance(factor, Tensor):
-            g = replace(g, sq=compactly(torch.mul, g.sq, factor.expand(g.sq.shape)))
-        else:
-            g = g.scaled(factor)
-        return g if g.sq.shape == shape else replace(g, sq=g.sq.sum_to_size(shape))
-
-    return back
+def _to_shape(g: Gradient, shape: torch.Size, factor: float | Tensor) -> Gradient:
+    g = g.scaled(factor)
+    return g if g.sq.shape == shape else replace(g, sq=g.sq.sum_to_size(shape))
 
 
 def multiply(call: Call) -> Step:
@@ -125,16 +118,16 @@ def multiply(call: Call) -> Step:
     )
     return Step(
         product,
-        ((left, _beside(x, y)), (right, _beside(y, x))),
+        ((left, partial(_beside, x=x, other=y)), (right, partial(_beside, x=y, other=x))),
         note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent",
         kurtosis=3.0,
     )
 
 
-def _beside(x: Activation, other: Activation) -> Back:
+def _beside(g: Gradient, x: Activation, other: Activation) -> Gradient:
     """The gradient of one factor of a product, as alike between positions as the gradient and the other factor are."""
-    to_shape = _to_shape(x.sq.shape, other.sq)
-    return lambda g: replace(g := to_shape(g), site_correlation=g.site_correlation * other.site_correlation)
+    alone = _to_shape(g, x.sq.shape, distinct(other.sq))
+    return replace(alone, site_correlation=g.site_correlation * other.site_correlation)
 
 
 ANGLES = "angles of positions"  # cosines and sines of them, of which the numbers are not known
@@ -147,7 +140,7 @@ def of_angle(call: Call) -> Step:
     """
     read = call.values[call.ref("self").name]
     if isinstance(read, Activation) and not read.parameter:
-        return nonlinearity(f"sine: {NOT_IN_PAPER}")(call)
+        return nonlinearity(call, f"sine: {NOT_IN_PAPER}")
     return Step(Activation(torch.tensor(0.5, dtype=torch.float64).expand(call.shape), parameter=ANGLES))
 
 
@@ -169,7 +162,6 @@ def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
     if inverse and actual is None:
         raise UnsupportedError("a division by numbers that are not at hand")
     sq = 1 / u.sq if inverse else u.sq
-    sq = sq.expand(call.shape)
     kept = _kept_between_positions(u, actual, x.sq.dim())
     out = replace(
         x,
@@ -184,7 +176,8 @@ def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
         out = replace(out, before=None)
     if not bool(torch.isfinite(average(sq))) and u.sq.dim():
         raise UnsupportedError(f"{u.parameter} has no value on the meta device")
-    return Step(out, ((ref, _to_shape(x.sq.shape, sq)),), scalar=scalar, x=x, source=ref)
+    back = partial(_to_shape, shape=x.sq.shape, factor=distinct(sq))
+    return Step(out, ((ref, back),), scalar=scalar, x=x, source=ref)
 
 
 def negate(call: Call) -> Step:
@@ -198,22 +191,18 @@ def _multiplied(call: Call, ref: Ref, factor: float) -> Step:
     return Step(out, ((ref, lambda g: g.scaled(factor**2)),))
 
 
-def nonlinearity(note: str = "", linear: tuple[float, float] | None = None) -> Callable[[Call], Step]:
-    """Make a rule for an operation entry by entry; in `paper`, with `linear`, E[y²] at E[x²] = 0 and its growth."""
-
-    def rule(call: Call) -> Step:
-        name, *others = call.arguments
-        ref, operation = call.ref(name), call.operation
-        if len(operation.refs) > 1:
-            raise UnsupportedError(f"its argument {others[0]} is no number")
-        if linear and not call.kernel:
-            x, (shift, factor) = call.at(ref), linear
-            out = replace(x, sq=compactly(lambda sq: shift + factor * sq, x.sq))
-            return Step(out, ((ref, lambda g: g.scaled(factor)),), note=note)
-        text = f"{operation.target}{[call.arguments[other] for other in others]}"
-        return pointwise(call, Nonlinearity(text, lambda x: operation.run({name: x})), ref, note)
-
-    return rule
+def nonlinearity(call: Call, note: str, linear: tuple[float, float] | None = None) -> Step:
+    """An operation entry by entry; in `paper`, with `linear`, E[y²] at E[x²] = 0 and its growth."""
+    name, *others = call.arguments
+    ref, operation = call.ref(name), call.operation
+    if len(operation.refs) > 1:
+        raise UnsupportedError(f"its argument {others[0]} is no number")
+    if linear and not call.kernel:
+        x, (shift, factor) = call.at(ref), linear
+        out = replace(x, sq=compactly(lambda sq: shift + factor * sq, x.sq))
+        return Step(out, ((ref, lambda g: g.scaled(factor)),), note=note)
+    text = f"{operation.target}{[call.arguments[other] for other in others]}"
+    return pointwise(call, Nonlinearity(text, lambda x: operation.run({name: x})), ref, note)
 
 
 def rectified(call: Call) -> Step:
@@ -284,10 +273,9 @@ def dropout(call: Call) -> Step:
     x = call.activation("input")
     if not call.arguments.get("train", call.arguments.get("training")):
         return Step(x, ((call.ref("input"), lambda g: g),))
-    p = float(call.arguments["p"])
-    if p >= 1:
+    keep = 1 - float(call.arguments["p"])
+    if keep <= 0:
         raise UnsupportedError("a dropout of everything")
-    keep = 1 - p
 
     def back(g: Gradient) -> Gradient:
         return Gradient(g.scaled(1 / keep).sq, g.site_correlation * keep, g.example_correlation * keep)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -38,9 +38,8 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
     ref, x, w = call.ref(left), call.activation(left), call.activation(right)
     if not w.parameter:
         raise UnsupportedError("a product of two activations")
-    n_out = w.sq.shape[outputs]
     w_sq = average(w.sq)
-    sq = (w_sq * _summed(x.sq, -1)).expand((*x.sq.shape[:-1], n_out))
+    sq = (w_sq * _summed(x.sq, -1)).expand((*x.sq.shape[:-1], w.sq.shape[outputs]))
 
     def back(g: Gradient) -> Gradient:
         return g.through_weights((w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
@@ -65,8 +64,7 @@ def _weighted(
     name = bias.parameter if bias else ""
     size = float(average(w.sq))
     length = float(average(sq)) / size if size else math.nan
-    whole = add_bias(out, bias)
-    return Step(whole, ((ref, back),), weight=w.parameter, bias=name, x=x, source=ref, length=length)
+    return Step(add_bias(out, bias), ((ref, back),), weight=w.parameter, bias=name, x=x, source=ref, length=length)
 
 
 def _summed(sq: Tensor, dim: int) -> Tensor:
@@ -115,14 +113,13 @@ def _with_borders(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Bac
     Two outputs are as alike as the inputs that they read with the same taps, and back alike: of two inputs a stride
     apart none may be.
     """
-    groups, w_sq = _groups(call), average(w.sq)
+    groups, w_sq = call.arguments["groups"], average(w.sq)
     kernel, space, positions = w.sq.shape[2:], x.sq.shape[2:], call.shape[2:]
-    function = getattr(F, f"conv{len(kernel)}d")
+    function: Callable[..., Tensor] = getattr(F, f"conv{len(kernel)}d")
     how = {name: call.arguments[name] for name in ("stride", "padding", "dilation")}
 
     def convolved(sq: Tensor) -> Tensor:  # (1, groups, *space) to (1, groups, *positions)
-        found: Tensor = function(sq, torch.ones(groups, 1, *kernel).double(), groups=groups, **how)
-        return found
+        return function(sq, torch.ones(groups, 1, *kernel).double(), groups=groups, **how)
 
     image, outputs, taps = (torch.ones(1, 1, *size).double() for size in (space, positions, kernel))
     used = transposed(lambda taps: function(image, taps, **how), taps, outputs)  # how often each tap is
@@ -138,20 +135,15 @@ def _with_borders(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Bac
 
 
 def _of_paper(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Back, float]:
-    w_sq = average(w.sq)
     n_out, n_in, *kernel = w.sq.shape
-    size = math.prod(kernel)
-    outputs = n_out // _groups(call)
+    taps_sq = average(w.sq) * math.prod(kernel)
+    outputs = n_out // call.arguments["groups"]
     ratio = math.prod(call.shape[2:]) / math.prod(x.sq.shape[2:])
 
     def back(g: Gradient) -> Gradient:
-        return g.through_weights((ratio * outputs * size * w_sq * average(g.sq)).expand(x.sq.shape))
+        return g.through_weights((ratio * outputs * taps_sq * average(g.sq)).expand(x.sq.shape))
 
-    return (n_in * size * w_sq * average(x.sq)).expand(call.shape), back, 1.0
-
-
-def _groups(call: Call) -> int:
-    return int(call.arguments.get("groups") or 1)
+    return (n_in * taps_sq * average(x.sq)).expand(call.shape), back, 1.0
 
 
 def _over_channels(sq: Tensor, groups: int) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,6 @@ from torch import Tensor
 from hessdiag.calculus.graph import (
     NOT_IN_PAPER,
     VIEWS,
-    Back,
     Call,
     Pieces,
     Ref,
@@ -38,9 +38,8 @@ from hessdiag.calculus.moments import (
 
 def copied(call: Call) -> Step:
     """The same entries in other memory, or in another precision."""
-    ref = call.ref(_first(call))
-    x = call.at(ref)
-    return Step(x, () if x.parameter else ((ref, lambda g: g),))
+    x = call.at(call.first)
+    return Step(x, () if x.parameter else ((call.first, lambda g: g),))
 
 
 def chosen(call: Call) -> Step:
@@ -54,18 +53,12 @@ def chosen(call: Call) -> Step:
 
 def detached(call: Call) -> Step:
     """The same entries, without a gradient."""
-    return Step(call.activation(_first(call)))
-
-
-def _first(call: Call) -> str:
-    return next(key for key, value in call.arguments.items() if isinstance(value, Ref))
+    return Step(call.at(call.first))
 
 
 def reshaped(call: Call) -> Step:
     """Moments go where the entries go."""
-    name = _first(call)
-    x = call.activation(name)
-    return _moved(call, call.ref(name), lambda v: call.applied(name, v), x, _along(call))
+    return _moved(call, call.first, call.applied, _along(call))
 
 
 def _along(call: Call) -> int | None:
@@ -75,13 +68,12 @@ def _along(call: Call) -> int | None:
 _TAKE = frozenset(f"aten.{x}" for x in ("slice", "narrow", "chunk", "split", "split_with_sizes", "tensor_split"))
 
 
-def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], x: Activation, along: int | None = None) -> Step:
+def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], along: int | None = None) -> Step:
+    x = call.at(ref)
     sq = function(x.sq)
     # Some channels of (B, T, ..., C): all are alike forward, and share the gradient, of which a layer takes the mean.
-    last = along in (-1, x.sq.dim() - 1) and x.sq.dim() > 2
-    channels = (
-        last and x.positions in (x.sq.shape[1], x.sq.shape[-2]) and x.sq.stride(-1) == 0 and sq.dim() == x.sq.dim()
-    )
+    last = along in (-1, x.sq.dim() - 1) and sq.dim() == x.sq.dim() > 2
+    channels = last and x.positions in (x.sq.shape[1], x.sq.shape[-2]) and x.sq.stride(-1) == 0
     # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
     positions = _positions_left(x, sq.shape, along)
     taken = (positions - 1) / max(x.positions - 1, 1) if positions < x.positions else 1.0  # of pairs
@@ -124,13 +116,12 @@ def picked(call: Call) -> Step:
         raise UnsupportedError("entries picked by what depends on the inputs")
     if float(transposed(lambda v: v[tuple(known)], x.sq, torch.ones(call.shape).double()).max()) > 1:
         raise UnsupportedError("entries picked several times")
-    return replace(_moved(call, call.ref("self"), lambda v: v[tuple(known)], x), note=note)
+    return replace(_moved(call, call.ref("self"), lambda v: v[tuple(known)]), note=note)
 
 
 def take_apart(call: Call) -> Step:
     """chunk, split, unbind: the pieces are taken by getitem."""
-    name = _first(call)
-    return Step(Pieces(call.ref(name), lambda v: call.applied(name, v), _along(call)))
+    return Step(Pieces(call.first, call.applied, _along(call)))
 
 
 def get_item(call: Call) -> Step:
@@ -141,7 +132,7 @@ def get_item(call: Call) -> Step:
         return Step(pieces, ((source, lambda g: g),)) if index == 0 else Step(Unknown())
     if not isinstance(pieces, Pieces):
         raise UnsupportedError("an item of something that has no moments")
-    return _moved(call, pieces.source, lambda v: pieces.function(v)[index], call.at(pieces.source), pieces.along)
+    return _moved(call, pieces.source, lambda v: pieces.function(v)[index], pieces.along)
 
 
 def concatenate(call: Call) -> Step:
@@ -153,20 +144,16 @@ def concatenate(call: Call) -> Step:
     sq = join([part.sq for part in parts], dim)
     sizes = [float(part.sq.sum()) for part in parts]
     parts = [replace(part, alike=part.alike or 1 / part.sq.shape[-1]) for part in parts]
-    names = ("mean", "site_correlation", "example_correlation", "alike", "read")
-    joint = {name: weighted(sizes, parts, name) for name in names}
+    joint = weighted(sizes, parts, "mean", "site_correlation", "example_correlation", "alike", "read")
     out = Activation(sq, **joint, positions=max(part.positions for part in parts))  # type: ignore[arg-type]
 
-    def piece(index: int) -> Back:
-        def back(g: Gradient) -> Gradient:
-            if join is torch.stack:
-                return replace(g, sq=g.sq.select(dim, index))
-            lengths = [part.sq.shape[dim] for part in parts]
-            return replace(g, sq=torch.split_with_sizes(g.sq, lengths, dim)[index])
+    def back(g: Gradient, index: int) -> Gradient:
+        if join is torch.stack:
+            return replace(g, sq=g.sq.select(dim, index))
+        lengths = [part.sq.shape[dim] for part in parts]
+        return replace(g, sq=torch.split_with_sizes(g.sq, lengths, dim)[index])
 
-        return back
-
-    return Step(out, tuple((ref, piece(i)) for i, ref in enumerate(refs) if not parts[i].parameter))
+    return Step(out, tuple((ref, partial(back, index=i)) for i, ref in enumerate(refs) if not parts[i].parameter))
 
 
 def pad(call: Call) -> Step:
@@ -181,12 +168,9 @@ def average_pool(call: Call) -> Step:
 
     `kernel`: E[y²] = ((1 - c) E[x²] + c E[x²] K) / K with c the correlation between positions.
     """
-    name = next(iter(call.arguments))
-    x = call.activation(name)
-    shape = call.shape
-    adaptive = "kernel_size" not in call.arguments
-    count = math.prod(x.sq.shape[2:]) / math.prod(shape[2:]) if adaptive else _entries_of_window(call)
-    return averaged(call, call.ref(name), lambda v: call.applied(name, v), count)
+    if "kernel_size" in call.arguments:
+        return _averaged(call, _entries_of_window(call))
+    return _averaged(call, math.prod(call.at(call.first).sq.shape[2:]) / math.prod(call.shape[2:]))
 
 
 def mean(call: Call) -> Step:
@@ -196,29 +180,27 @@ def mean(call: Call) -> Step:
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
     count = math.prod(x.sq.shape[d] for d in dims)
-    return averaged(call, call.ref("self"), lambda v: call.applied("self", v), count)
+    return _averaged(call, count)
 
 
-def averaged(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], count: float) -> Step:
-    """y = the mean of `count` entries, with `function` the operation itself."""
-    x = call.at(ref)
-    coherent = function(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
-    sq = (1 - x.site_correlation) * function(x.sq) / count + x.site_correlation * coherent
+def _averaged(call: Call, count: float) -> Step:
+    """y = the mean of `count` entries."""
+    x = call.at(call.first)
+    coherent = call.applied(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
+    sq = (1 - x.site_correlation) * call.applied(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq)), float(average(coherent))
     share = whole / size if size else 0.0
     positions = max(x.positions * math.prod(call.shape) // x.sq.numel(), 1)
 
     def back(g: Gradient) -> Gradient:
-        apart = transposed(function, x.sq, g.sq) / count
-        sq = apart
+        sq = transposed(call.applied, x.sq, g.sq) / count
         if g.site_correlation > 0 and positions > 1:
-            sq = (1 - g.site_correlation) * apart + g.site_correlation * transposed(
-                function, x.sq, g.sq.sqrt()
-            ).square()
+            alike = transposed(call.applied, x.sq, g.sq.sqrt()).square()
+            sq = (1 - g.site_correlation) * sq + g.site_correlation * alike
         within = (count - 1) / max(x.positions - 1, 1)  # pairs of positions that go into the same mean
         return Gradient(sq, min(within + (1 - within) * g.site_correlation, 1.0), g.example_correlation)
 
-    return Step(replace(x.weakened(sq, share), positions=positions), ((ref, back),))
+    return Step(replace(x.weakened(sq, share), positions=positions), ((call.first, back),))
 
 
 def max_pool(call: Call) -> Step:
@@ -226,8 +208,7 @@ def max_pool(call: Call) -> Step:
 
     `kernel`: moments of the largest of K equally correlated Gaussians, seen through the nonlinearity before it.
     """
-    name = next(iter(call.arguments))
-    x, ref, shape = call.activation(name), call.ref(name), call.shape
+    x, ref, shape = call.at(call.first), call.first, call.shape
     note = f"max pooling: {NOT_IN_PAPER}"
     positions = math.prod(shape[2:])
     if not call.kernel:
@@ -238,15 +219,13 @@ def max_pool(call: Call) -> Step:
     count = _entries_of_window(call)
     correlation = max(before.site_correlation, before.mean)
     growth, together, steeper, lean = respond_of_largest(before.phi, before.mean, correlation, count)
-    window, average_pool = call.arguments, getattr(F, f"avg_pool{len(shape) - 2}d")
+    window = call.arguments
+    average_pool: Callable[..., Tensor] = getattr(F, f"avg_pool{len(shape) - 2}d")
     if any(dilation != 1 for dilation in window["dilation"]):
         raise UnsupportedError("dilated max pooling")
 
     def pooled(sq: Tensor) -> Tensor:  # each entry of a window is as often the largest
-        found: Tensor = average_pool(
-            sq, window["kernel_size"], window["stride"], window["padding"], window["ceil_mode"], False
-        )
-        return found
+        return average_pool(sq, window["kernel_size"], window["stride"], window["padding"], window["ceil_mode"], False)
 
     chosen = max(positions - 1, 0) / max(x.positions - 1, 1)  # how often a position is that another one is
 
