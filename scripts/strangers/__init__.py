@@ -38,6 +38,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind14,
     blind14_healthy,
     blind15,
+    blind15_healthy,
     convolutional,
     language,
     other,

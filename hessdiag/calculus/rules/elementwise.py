@@ -32,8 +32,7 @@ LARGE_SHIFT = 0.1  # of what it is added to, in second moments
 def add(call: Call) -> Step:
     """E[(x + a y)²] = E[x²] + a² E[y²]; the gradient goes to both. `kernel` adds 2 a E[x] E[y]."""
     left, right = call.arguments["self"], call.arguments["other"]
-    alpha = float(call.arguments.get("alpha", 1) or 1)
-    sign = -1.0 if call.operation.target in ("aten.sub", "aten.rsub") else 1.0
+    alpha = float(call.arguments.get("alpha", 1)) * (-1 if call.operation.target == "aten.sub" else 1)
     if not isinstance(left, Ref) or not isinstance(right, Ref):
         ref, number = (left, right) if isinstance(left, Ref) else (right, left)
         x = call.at(ref)
@@ -41,11 +40,11 @@ def add(call: Call) -> Step:
             return Step(x, ((ref, lambda g: g),))
         raise UnsupportedError(f"the constant {number} is added")
     if left == right:
-        return _multiplied(call, left, 1 + sign * alpha)
+        return _multiplied(call, left, 1 + alpha)
     x, y = _everywhere(call.at(left)), _everywhere(call.at(right))
     b = y.scaled(alpha**2)
     q_x, q_y = x.second_moment, b.second_moment
-    both = 2 * sign * math.sqrt(x.mean * y.mean) if x.mean > 0 and y.mean > 0 else 0.0
+    both = 2 * math.copysign(math.sqrt(x.mean * y.mean), alpha) if x.mean > 0 and y.mean > 0 else 0.0
 
     def total_sq(p: Tensor, q: Tensor) -> Tensor:
         return p + q + both * (p * q).sqrt() if both else p + q
