@@ -25,7 +25,6 @@ from hessdiag.network.blocks import (
     fans,
     initialised_layers,
     is_linear,
-    parameter_at,
     parameter_slots,
 )
 from hessdiag.network.preserve import preserve_state
@@ -179,9 +178,8 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
         hint = did_you_mean(name, slots, otherwise="model.named_parameters() lists them")
         raise HessdiagError(f"the model has no weight {name!r}: {hint}")
     places = [(path, _compensation(model, path, attribute)) for path, attribute in slots[name]]
-    path, attribute = slots[name][0]
     with torch.no_grad():
-        parameter_at(model.get_submodule(path), attribute).mul_(factor)
+        model.get_parameter(name).mul_(factor)
     return tuple(insert_scale(model, 1 / factor, **{where: path}) for path, where in places)
 
 

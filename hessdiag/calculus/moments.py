@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from hessdiag import init as initialisations
 from hessdiag.arguments import kind_of
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_at, parameter_slots
+from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_slots
 from hessdiag.network.torch_state import seeded_rng
 
 if TYPE_CHECKING:
@@ -356,7 +356,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     tables: dict[str, dict[str, Any]] = {}
     for name, ((path, attribute), *_) in parameter_slots(model).items():
         module = model.get_submodule(path)
-        parameter = parameter_at(module, attribute).detach()
+        parameter = module.get_parameter(attribute).detach()
         if path in drawn_anew and attribute == "weight":
             sq[name] = initialisations.second_moment(module, str(init), c=c)
         elif path in drawn_anew and attribute == "bias":

@@ -25,11 +25,10 @@ from torch import Tensor
 
 from hessdiag.curvature.norms import Curvature, degrees_of_freedom, equal_parts, rounding_of, two_stages, widening
 from hessdiag.curvature.pairs import pair_statistics
-from hessdiag.curvature.sketch import Directions
+from hessdiag.curvature.sketch import Directions, products_of
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, add, sum_over
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.backward import block_vjps, trace_blocks
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
@@ -107,13 +106,11 @@ class _Rounds:
     @classmethod
     def of(cls, problem: Problem, memory: MemoryBudget, directions: int) -> _Rounds:
         """As few rounds, and as large groups, as fit into memory."""
-        sides, size = sides_of(problem.loss), problem.batch.size
+        sides, size, room = sides_of(problem.loss), problem.batch.size, memory.total // WORKING
+        rows = math.isqrt(room // (COPIES * 8 * len(problem.blocks)))
 
         def fitting(each: int) -> int:
-            rows = math.isqrt(memory.total // WORKING // (COPIES * 8 * len(problem.blocks)))
-            return min(
-                problem.shape.chunk(each * sides, memory=memory.total // WORKING), max(1, rows // (each * sides))
-            )
+            return min(problem.shape.chunk(each * sides, memory=room), max(1, rows // (each * sides)))
 
         group = min(size, max(GROUP, min(ROWS // LEAST, fitting(LEAST))))
         each = max(LEAST, min(directions, ROWS // group))
@@ -154,21 +151,9 @@ def _group_sums(problem: Problem, directions: Directions, seed: int, part: Batch
     if part.size < min(GROUP, size):
         raise HessdiagError(f"out of memory with {GROUP} examples: use method 'probe', or a machine with more memory")
     share = part.size / size
-    found = example_pair_sums(_products(problem, part, directions, seed), batch=size)
+    found = example_pair_sums(products_of(problem, part, directions, seed, across=True), batch=size)
     powers = {"value": 1, "size": 1, "directions": 2, "directions_sq": 4, "pairings": 2}
     return {key: (found[key] * share**power).cpu().numpy() for key, power in powers.items()}
-
-
-def _products(problem: Problem, part: Batch, directions: Directions, seed: int) -> Tensor:
-    """z_ia^T J_i J_j^T S z_jb of all blocks, (L, g, m, g, m); A^T J J^T A where the loss has a root."""
-    seen = trace_blocks(problem, part)
-    sent = directions.cotangents(problem, part, seen, seed)
-    m, L = len(sent), len(problem.blocks)
-    grams = torch.zeros(L, part.size, m, part.size, m, dtype=torch.float64, device=seen.y.device)
-    for number, jacobian in enumerate(block_vjps(problem.model, part, problem.blocks, seen, sent)):
-        if jacobian is not None:
-            grams[number].copy_(jacobian.cross(jacobian).detach())
-    return grams if problem.loss.has_root else grams[:, :, : m // 2, :, m // 2 :]
 
 
 def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:

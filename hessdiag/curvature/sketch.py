@@ -73,12 +73,10 @@ def sketch_per_example(
         seed: of the directions.
     """
     basis = None if problem.coupled else range_basis(problem, memory, seed)
-    rounding = rounding_of(problem)
     vectors = 0 if basis is None else len(basis)  # each by a pass forward and one back
 
     def measure(count: int, stage: str) -> tuple[Array, Array, int]:
-        found = _measure(problem, memory, Directions(count, basis, f"{stage}sketch"), seed, rounding)
-        return *found, 2 * vectors + count
+        return *_measure(problem, memory, Directions(count, basis, f"{stage}sketch"), seed), 2 * vectors + count
 
     own = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     first = min(directions_for(problem.batch.size), max(LEAST, max_products - 2 * vectors))
@@ -88,9 +86,7 @@ def sketch_per_example(
     return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
 
 
-def _measure(
-    problem: Problem, memory: MemoryBudget, directions: Directions, seed: int, rounding: float
-) -> tuple[Array, Array]:
+def _measure(problem: Problem, memory: MemoryBudget, directions: Directions, seed: int) -> tuple[Array, Array]:
     """All norms and their standard errors, in as many equal rounds as it takes for an example's directions to fit."""
     sides, fixed, shape = sides_of(problem.loss), directions.fixed, problem.shape
     together = shape.most_cotangents(memory.total)
@@ -104,26 +100,33 @@ def _measure(
         some = replace(directions, random=each, name=f"{directions.name} {number + 1}")
 
         def sums(part: Batch, some: Directions = some) -> Sums:
-            X = products_of(problem, part, some, seed, at_once)
+            X = products_of(problem, part, some, seed, at_once).transpose(0, 1)
             return {key: total.cpu().numpy() for key, total in pair_sums(X, fixed=fixed).items()}
 
         few = shape.dense and problem.batch.size <= SINGLY
         parts = list(problem.batch.chunks(1 if few else shape.chunk(cotangents, memory=memory.chunk)))
         found.append(sum_over(parts, sums, step="sketches", gradients=cotangents))
-    return mean_of(add(found), rounds * problem.batch.size, each, rounding)
+    return mean_of(add(found), rounds * problem.batch.size, each, rounding_of(problem))
 
 
-def products_of(problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None) -> Tensor:
-    """z_k^T K S z_m of all blocks, (B, L, m, m); z_k^T A^T K A z_m where the loss has a root."""
+def products_of(
+    problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None = None, *,
+    across: bool = False,
+) -> Tensor:  # fmt: skip
+    """z_k^T K S z_m of all blocks, (L, B, m, m); z_k^T A^T K A z_m where the loss has a root.
+
+    Those `across` examples are z_ik^T J_i J_j^T S z_jm of any two, (L, B, m, B, m).
+    """
     seen = trace_blocks(problem, part)
     sent = directions.cotangents(problem, part, seen, seed)
-    m = len(sent)
-    grams = torch.zeros(part.size, len(problem.blocks), m, m, dtype=torch.float64, device=seen.y.device)
+    B, m = part.size, len(sent)
+    shape = (len(problem.blocks), B, m, B, m) if across else (len(problem.blocks), B, m, m)
+    grams = torch.zeros(shape, dtype=torch.float64, device=seen.y.device)
     jacobians = block_vjps(problem.model, part, problem.blocks, seen, sent, at_once=at_once)
-    for number, jacobian in enumerate(jacobians):
+    for gram, jacobian in zip(grams, jacobians, strict=True):
         if jacobian is not None:
-            grams[:, number] = jacobian.gram().detach()
-    return grams if problem.loss.has_root else grams[:, :, : m // 2, m // 2 :]
+            gram.copy_((jacobian.cross(jacobian) if across else jacobian.gram()).detach())
+    return grams if problem.loss.has_root else grams[:, :, : m // 2, ..., m // 2 :]
 
 
 def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int) -> tuple[list[int], Array]:
@@ -133,10 +136,10 @@ def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int)
     """
     directions, parts = Directions(LEAST, name="sizes"), []
     for part in problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk)):
-        X = products_of(problem, part, directions, seed, None)
+        X = products_of(problem, part, directions, seed)
         parts.append(X.diagonal(dim1=2, dim2=3).sum(dim=2).square())
-    sizes = torch.cat(parts)  # (B, L)
-    own = (sizes / sizes.mean(dim=0)).nan_to_num().mean(dim=1)
+    sizes = torch.cat(parts, dim=1)  # (L, B)
+    own = (sizes / sizes.mean(dim=1, keepdim=True)).nan_to_num().mean(dim=0)
     shares = (0.5 + 0.5 * own).cpu().numpy()
     shares *= len(shares) / shares.sum()
     ends, points = np.cumsum(shares) / len(shares), (np.arange(count) + 0.5) / count
@@ -172,10 +175,9 @@ class Directions:
 
     def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
-        if self.basis is None:
-            classes = draw_classes(problem, part, seen, count=self.random, seed=seed, name=self.name)
-            if classes is not None:
-                return classes
+        classes = self._classes(problem, part, seen, seed)
+        if classes is not None:
+            return classes
         y = seen.y.detach()
         z = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
         if self.basis is not None:
@@ -187,6 +189,18 @@ class Directions:
         if problem.loss.has_root:
             return problem.loss.root_products(y, part.targets, z)
         return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
+
+    def _classes(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> SampledSoftmax | None:
+        """Cotangents φ with E φφᵀ = S; None where no linear layer writes the logits of one label a position."""
+        y, loss = seen.y.detach(), problem.loss
+        if not may_draw_classes(problem) or logits_call(problem.model, seen) is None:
+            return None
+        assert isinstance(loss, CrossEntropy)
+        weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
+        if weights is None:
+            return None
+        purpose = f"classes, {self.name},"
+        return SampledSoftmax.draw(y, weights, count=self.random, seed=seed, name=purpose, examples=part.numbers)
 
 
 def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | None:
@@ -262,18 +276,3 @@ def may_draw_classes(problem: Problem) -> bool:
     if not isinstance(problem.loss, CrossEntropy) or shape.outputs // shape.positions < MANY_CLASSES:
         return False
     return all(block.structured and block.kind != "scalar" for block in problem.blocks)
-
-
-def draw_classes(
-    problem: Problem, part: Batch, seen: Trace, *, count: int, seed: int, name: str
-) -> SampledSoftmax | None:
-    """`count` cotangents φ with E φφᵀ = S; None where no linear layer writes the logits of one label a position."""
-    y, loss = seen.y.detach(), problem.loss
-    if not may_draw_classes(problem) or logits_call(problem.model, seen) is None:
-        return None
-    assert isinstance(loss, CrossEntropy)
-    weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
-    if weights is None:
-        return None
-    purpose = f"classes, {name},"
-    return SampledSoftmax.draw(y, weights, count=count, seed=seed, name=purpose, examples=part.numbers)

@@ -121,8 +121,7 @@ def spectra(
             values = [torch.linalg.eigvalsh((dense[rows, rows] + dense[rows, rows].T) / 2) for rows, _ in groups]
     found = [exact_spectrum(v.cpu().numpy(), eps=eps, **of) for v, (_, of) in zip(values, groups, strict=bool(values))]
     if not found:
-        limit = memory.total // 2
-        found = sampled_spectra(operator, groups, density=density, rtol=rtol, memory=limit, seed=seed)
+        found = sampled_spectra(operator, groups, density=density, rtol=rtol, memory=memory.total // 2, seed=seed)
     least = ZERO * eps**2 * abs(found[-1].nodes).max()
     shown: dict[str, Any] = {} if density else {"nodes": np.zeros((0, 0)), "weights": np.zeros((0, 0))}
     return [replace(each, informative=bool(abs(each.nodes).max() > least), **shown) for each in found], how

@@ -102,7 +102,6 @@ class Layout:
         pieces = iter(zip(torch.split(y, sizes, dim=1), self.parts, strict=True))
 
         def piece(_: Tensor) -> Tensor:
-            values: Tensor
             values, (shape, dtype, over) = next(pieces)
             values = values.reshape(len(y), *shape) if over else values.mean(dim=0).view(shape)
             return values if dtype == y.dtype else (values if dtype.is_floating_point else values.round()).to(dtype)
@@ -441,7 +440,8 @@ class Batch:
                 return value.movedim(0, dim) if (dim := next(dims, 0)) else value
             return value.value if isinstance(value, Common) else value
 
-        return _mapped(given, self.args), _mapped(given, self.kwargs)
+        args, kwargs = tree_map(given, (self.args, dict(self.kwargs)))
+        return args, kwargs
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -471,11 +471,7 @@ class Batch:
 
     def call(self, model: nn.Module) -> Tensor:
         """The model's outputs, (B, *out), with at least one output dimension."""
-        return self.outputs(model).y
-
-    def outputs(self, model: nn.Module) -> Outputs:
-        """The same with what is known of their dimensions."""
-        return self.read(self.run(model))
+        return self.read(self.run(model)).y
 
     def run(self, model: nn.Module) -> Any:
         """What the model returns."""
@@ -540,15 +536,8 @@ class Batch:
                 return Common(function(value.value))
             return function(value) if isinstance(value, Tensor) else value
 
-        args, kwargs, noise = (_mapped(each, values) for values in (self.args, self.kwargs, self.noise))
+        args, kwargs, noise = tree_map(each, (self.args, dict(self.kwargs), self.noise))
         return replace(self, args=args, kwargs=kwargs, noise=noise, targets=each(self.targets), **changes)
-
-
-def _mapped(function: Callable[[Any], Any], values: Any) -> Any:
-    """A function applied to all leaves of arguments: torch's trees are slow, and a tensor needs none."""
-    if isinstance(values, Mapping):
-        return dict(zip(values, _mapped(function, values.values()), strict=True))
-    return tuple(function(value) if isinstance(value, Tensor) else tree_map(function, value) for value in values)
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -53,19 +53,13 @@ def gaussians(seed: int, purpose: str, examples: Collection[int], shape: tuple[i
     held = torch.empty(count, len(examples), *rest)
     neighbours = max(1, SHARED // max(1, math.prod(shape)))
     for first, members in groupby(enumerate(examples), key=lambda each: each[1] // neighbours * neighbours):
-        if neighbours == 1:
-            generator.manual_seed(_number(seed, f"{purpose} of example {first}"))
-            place, _ = next(members)
-            if len(examples) == 1:  # many numbers, of which no copy is made
-                held.normal_(generator=generator)
-            else:
-                held[:, place] = torch.randn(shape, generator=generator)
-            continue
-        generator.manual_seed(_number(seed, f"{purpose} of {neighbours} examples from {first}"))
+        whose = f"example {first}" if neighbours == 1 else f"{neighbours} examples from {first}"
+        generator.manual_seed(_number(seed, f"{purpose} of {whose}"))
+        if neighbours == len(examples) == 1:  # many numbers, of which no copy is made
+            return held.normal_(generator=generator)
         drawn = torch.randn((neighbours, *shape), generator=generator)
-        for_whom = list(members)
-        rows = drawn[[number - first for _, number in for_whom]]
-        held[:, [place for place, _ in for_whom]] = rows.transpose(0, 1)
+        for place, number in members:
+            held[:, place] = drawn[number - first]
     return held
 
 

@@ -23,10 +23,10 @@ from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobi
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
-from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_at, parameter_slots
+from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.torch_state import jvp
-from hessdiag.network.trace import LayerCall, Trace, backpropagate, looked_up_in_common, owners_of, writes_outputs
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, owners_of, writes_outputs
 
 Values = dict[str, Tensor]
 
@@ -36,8 +36,7 @@ PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is fo
 
 def trace_blocks(problem: Problem, part: Batch) -> Trace:
     """Run one forward pass with the layers traced that have a structural rule."""
-    structured = [block for block in problem.blocks if block.structured]
-    return problem.trace(part, owners_of(structured), in_common=looked_up_in_common(structured))
+    return problem.trace(part, owners_of(block for block in problem.blocks if block.structured))
 
 
 def block_vjps(
@@ -59,7 +58,7 @@ def block_vjps(
         head = logits_call(model, traced)
         assert head is not None
         assert head.input_edge is not None
-        weight = parameter_at(model.get_submodule(head.owner), "weight").detach()
+        weight = model.get_submodule(head.owner).get_parameter("weight").detach()
         start, sent = head.input_edge, cotangents.through(weight).view(len(cotangents), *head.x.shape)
         inner = [call for call in inner if call is not head]
         calls, phis = [head, *inner], [cotangents]
@@ -222,8 +221,6 @@ def by_site(module: nn.Module, phi: Tensor, *, examples: int) -> Tensor:
     if not isinstance(module, CONVOLUTIONS):
         return phi.reshape(len(phi), examples, -1, phi.shape[-1]).permute(1, 0, 3, 2)
     flat = phi.flatten(3)  # (C, R, n, S)
-    if flat.shape[1] == examples:
-        return flat.transpose(0, 1)
     C, R, n, S = flat.shape
     return flat.reshape(C, examples, R // examples, n, S).permute(1, 0, 3, 2, 4).flatten(3)
 
@@ -262,8 +259,7 @@ class FunctionalModel:
         self.model = model
         self._caches = caches_of(model)
         self._slots = {name: [f"{p}.{a}" if p else a for p, a in s] for name, s in parameter_slots(model).items()}
-        own = dict(model.named_parameters(remove_duplicate=False))
-        self._constants = {slot: own[slots[0]].detach() for slots in self._slots.values() for slot in slots}
+        self._constants = {slot: model.get_parameter(slot).detach() for slots in self._slots.values() for slot in slots}
         self._counters: Values = {}  # a transform refuses to count in what was made outside of it
         # Buffers too: a forward pass that binds a new tensor to one would leave a dead functorch wrapper behind.
         for path, module in model.named_modules():

@@ -14,7 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, ClassVar, TypeVar
+from itertools import combinations
+from typing import ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -65,7 +66,7 @@ class Jacobian(ABC):
 
     @abstractmethod
     def total(self) -> Tensor:
-        """Sum of J over examples, (C, P), in memory of its own."""
+        """Sum of J over examples and cotangents, (P,), in memory of its own."""
 
     @abstractmethod
     def rows(self, numbers: Tensor, height: int) -> Tensor:
@@ -77,14 +78,7 @@ class Jacobian(ABC):
 
     def of_cotangents(self: Form, start: int, stop: int) -> Form:
         """The same for some of the C cotangents."""
-        return self._with_last(getattr(self, self.held[-1])[:, start:stop])
-
-    def over_cotangents(self) -> Jacobian:
-        """That of the sum of the C cotangents."""
-        return self._with_last(getattr(self, self.held[-1]).sum(dim=1, keepdim=True))
-
-    def _with_last(self: Form, values: Any) -> Form:
-        return replace(self, **{self.held[-1]: values})
+        return replace(self, **{self.held[-1]: getattr(self, self.held[-1])[:, start:stop]})
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ class DenseJacobian(Jacobian):
         return enlarged(product.view(*self.shape, *there.shape), self.size * there.size)
 
     def total(self) -> Tensor:
-        return self.J.sum(dim=0).mul_(self.size)
+        return self.J.sum(dim=(0, 1)).mul_(self.size)
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
         matrices = self.J.view(*self.shape, height, -1)
@@ -162,12 +156,10 @@ class LowRankJacobian(Jacobian):
         return enlarged(gram, self.size**2)
 
     def cross(self, other: Jacobian) -> Tensor:
-        if isinstance(other, DenseJacobian) or (
-            isinstance(other, LowRankJacobian) and other.transposed != self.transposed
-        ):
-            return self.dense().cross(other)
         if not isinstance(other, LowRankJacobian):
             return other.cross(self).permute(2, 3, 0, 1)
+        if other.transposed != self.transposed:
+            return self.dense().cross(other)
         (B, C), (others, count) = self.shape, other.shape
         if self.phi.shape[3] == other.phi.shape[3] == 1:
             u = self.u.squeeze(2) @ other.u.squeeze(2).T  # (B, B')
@@ -183,10 +175,9 @@ class LowRankJacobian(Jacobian):
         return enlarged(product.view(B, C, others, count), self.size * other.size)
 
     def total(self) -> Tensor:
-        B, C, n, T = self.phi.shape
-        rows = self.phi.permute(1, 2, 0, 3).reshape(C * n, B * T)
-        J = (rows @ self.u.mT.reshape(B * T, -1)).view(C, n, -1)
-        return (J.mT if self.transposed else J).flatten(1).mul_(self.size)
+        rows = self.phi.sum(dim=1).transpose(0, 1).flatten(1)  # (n, B T)
+        J = rows @ self.u.mT.flatten(0, 1)  # (n, d)
+        return (J.mT if self.transposed else J).flatten().mul_(self.size)
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
         each = zip(self.u, self.phi, numbers, strict=True)
@@ -246,9 +237,9 @@ class LookupJacobian(Jacobian):
         return enlarged(torch.stack(found), self.size * other.size)
 
     def total(self) -> Tensor:
-        C, n = self.phi.shape[1], self.phi.shape[3]
-        total = self.phi.new_zeros(C, self.height, n).index_add_(1, self.numbers.flatten(), _flat(self.phi))
-        return total.flatten(1).mul_(self.size)
+        rows = self.phi.sum(dim=1).flatten(0, 1)  # (B K, n)
+        total = rows.new_zeros(self.height, rows.shape[1]).index_add_(0, self.numbers.flatten(), rows)
+        return total.flatten().mul_(self.size)
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
         (B, C, K, n), wanted = self.phi.shape, numbers.shape[1]
@@ -282,11 +273,10 @@ class JacobianSum(Jacobian):
 
     def gram(self) -> Tensor:
         gram = _sum([term.gram() for term in self.terms])
-        for i, term in enumerate(self.terms):
-            for other in self.terms[i + 1 :]:
-                examples = [(term.narrow(b, b + 1), other.narrow(b, b + 1)) for b in range(len(gram))]
-                pair = torch.cat([one.cross(there).squeeze(2) for one, there in examples])
-                gram = gram + pair + pair.mT
+        for term, other in combinations(self.terms, 2):
+            examples = [(term.narrow(b, b + 1), other.narrow(b, b + 1)) for b in range(len(gram))]
+            pair = torch.cat([one.cross(there).squeeze(2) for one, there in examples])
+            gram = gram + pair + pair.mT
         return gram
 
     def cross(self, other: Jacobian) -> Tensor:
@@ -304,9 +294,6 @@ class JacobianSum(Jacobian):
 
     def of_cotangents(self, start: int, stop: int) -> JacobianSum:
         return JacobianSum(tuple(term.of_cotangents(start, stop) for term in self.terms))
-
-    def over_cotangents(self) -> JacobianSum:
-        return JacobianSum(tuple(term.over_cotangents() for term in self.terms))
 
     def dense(self) -> DenseJacobian:
         formed = [term.dense() for term in self.terms]

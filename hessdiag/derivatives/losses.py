@@ -91,8 +91,8 @@ class Loss:
         """A v of several v, (q, B, *out); only where `has_root`."""
         raise TypeError(f"the Hessian of {self.name} has no root in closed form")
 
-    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        """Aᵀ v, of `v`'s shape; only where `has_root`."""
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        """Aᵀ z, of `z`'s shape; only where `has_root`."""
         raise TypeError(f"the Hessian of {self.name} has no root in closed form")
 
     def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -127,8 +127,8 @@ class MeanLoss(Loss):
     def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         return self.loss.root_products(y[0], targets, z[:, 0]).unsqueeze(1) / math.sqrt(y.shape[1])
 
-    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        return self.loss.root_transposed_product(y[0], targets, v[0]).unsqueeze(0) / math.sqrt(y.shape[1])
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
+        return self.loss.root_transposed_product(y[0], targets, z[0]).unsqueeze(0) / math.sqrt(y.shape[1])
 
 
 class RandomQuadratic(Loss):
@@ -185,8 +185,7 @@ class MeanSquaredError(Loss):
     def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         return z * math.sqrt(2 / y[0].numel())
 
-    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
-        return v * math.sqrt(2 / y[0].numel())
+    root_transposed_product = root_products  # A is a multiple of the identity
 
 
 class CrossEntropy(Loss):
@@ -245,9 +244,9 @@ class CrossEntropy(Loss):
         p, s = self._softmax(y, targets)
         return self._projected(y, (p * s).sqrt(), p, z)
 
-    def root_transposed_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
+    def root_transposed_product(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         """√s √p∘(v − p·v) at every position."""
-        (p, s), v = self._softmax(y, targets), self._classes_last(v, y)
+        (p, s), v = self._softmax(y, targets), self._classes_last(z, y)
         found = (p * s).sqrt() * (v - (p * v).sum(dim=-1, keepdim=True))
         return found.movedim(-1, self.class_dim)
 
@@ -377,7 +376,7 @@ class CallableLoss(Loss):
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
             return self._one(y, targets)
-        except (*UNFIT, HessdiagError):  # it reads one example at a time
+        except UNFIT:  # it reads one example at a time
             return super().of_all(y, targets)
 
     def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> None:
@@ -445,7 +444,7 @@ class CallableLoss(Loss):
             return apart
         try:
             found = Loss._gradient(self.together, y, targets)
-        except (*UNFIT, HessdiagError):  # it reads one example at a time
+        except UNFIT:  # it reads one example at a time
             return apart
         return found if _alike(found[1], apart[1]) else apart
 
@@ -467,7 +466,7 @@ class CallableLoss(Loss):
         message = f"the loss {self.name!r} cannot be called with {call}: {how} output=..."
         try:
             several = len(y) > 1 and bool(self._one(y, targets).isfinite())
-        except (*UNFIT, HessdiagError):
+        except UNFIT:
             several = False
         return CoupledError(f"{message}, or pass per='batch' (--per batch)") if several else HessdiagError(message)
 
@@ -498,7 +497,8 @@ def resolve_loss(
         loss, reading = "cross-entropy", replace(reading, usual=1)
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
     if type(module) is nn.CrossEntropyLoss:
-        return _cross_entropy_of(module, y, required(_name_of(loss), targets), reading, name=_name_of(loss))
+        name = loss if isinstance(loss, str) else type(loss).__name__
+        return _cross_entropy_of(module, y, required(name, targets), reading, name=name)
     if reading.class_dim is not None:
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
     if not isinstance(loss, str):
@@ -517,10 +517,6 @@ def resolve_loss(
         return MeanSquaredError()
     hint = did_you_mean(loss, NAMES, otherwise=f"use one of {', '.join(NAMES)}, model, or a function of two")
     raise HessdiagError(f"unknown loss {loss!r}: {hint}")
-
-
-def _name_of(loss: str | LossFunction) -> str:
-    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
 
 
 def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:

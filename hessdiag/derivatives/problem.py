@@ -12,7 +12,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, MeanLoss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.trace import NetworkShape, Trace, measure_shapes, trace
+from hessdiag.network.trace import NetworkShape, Trace, looked_up_in_common, run_dry, trace
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,15 @@ class Problem:
     unseen: tuple[str, ...] = ()
     meeting: tuple[str, bool] | None = None
 
-    def trace(
-        self, part: Batch, owners: Collection[str], *, in_common: Collection[str] = (), keep_outputs: bool = False
-    ) -> Trace:
+    def trace(self, part: Batch, owners: Collection[str], *, keep_outputs: bool = False) -> Trace:
         """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch."""
         if self.traced is not None and part.within is not None:
             return replace(self.traced, y=self.traced.y[list(part.within)])
-        return trace(self.model, part, owners, in_common=in_common, keep_outputs=keep_outputs)
+        return trace(self.model, part, owners, in_common=looked_up_in_common(self.blocks), keep_outputs=keep_outputs)
 
     def read_as(self, blocks: Sequence[Block], skipped: Iterable[tuple[str, str]] = ()) -> Problem:
         """The same with blocks that are read in another way; some are `skipped` more, for a reason each."""
-        shape = measure_shapes(self.model, self.batch, blocks)
+        shape = run_dry(self.model, self.batch.narrow(0, 2), blocks).shape
         return replace(self, blocks=blocks, shape=shape, skipped=(*self.skipped, *skipped))
 
     @property

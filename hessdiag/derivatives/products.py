@@ -22,7 +22,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
 from typing import Any, Literal, cast
 
@@ -146,6 +145,7 @@ class Products:
         dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
         self.tolerance = TOLERANCE[dtype]
         self.mode = self._pick(problem, seed)
+        self.network = FunctionalModel(problem.model)  # reverse mode may have made its constants leaves of a graph
 
     @property
     def reason(self) -> str:
@@ -159,34 +159,29 @@ class Products:
         def norms(products: Values) -> Tensor:
             return torch.stack([products[row.name].double().square().sum() for row in rows])
 
-        at = self._values((*rows, column))
+        return cast(Tensor, self._of_examples(self._values((*rows, column)), {column.name: probes}, part, norms))
+
+    def of_each(self, at: Values, r: Values, batch: Batch, loss: Loss, look: Callable[[Values], Any]) -> Any:
+        """`look` at the product with each of M tangents, whose values are (M, ...), vmapped where that is possible."""
+
+        def one(r: Values) -> Any:
+            return look(PRODUCTS[self.matrix][self.mode](self.network, loss, at, r, batch))
+
         if self.mode == AD_MODES[0]:
-            return cast(Tensor, self._vmapped(at, {column.name: probes}, part, norms))
-        found = [
-            torch.stack([norms(self._product(at, {column.name: r}, part.narrow(b, b + 1))) for r in each])
-            for b, each in enumerate(probes)
-        ]
-        return torch.stack(found)
+            return vmap(one, randomness="same")(r)
+        each = [one(dict(zip(r, values, strict=True))) for values in zip(*r.values(), strict=True)]
+        return tree_map(lambda *found: torch.stack(found), *each)
 
-    def _product(self, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
-        return PRODUCTS[self.matrix][self.mode](self.network, self.loss, at, r, batch)
+    def _of_examples(self, at: Values, probes: Values, part: Batch, look: Callable[[Values], Any]) -> Any:
+        """The same of each of B examples' own probes, whose values are (B, M, ...)."""
 
-    def _vmapped(self, at: Values, probes: Values, part: Batch, look: Callable[[Values], Any]) -> Any:
-        """`look` at the product with each of M probes of each of B examples, whose values are (B, M, ...)."""
+        def one(single: Batch, r: Values) -> Any:
+            return self.of_each(at, r, single, self.loss, look)
 
-        if not part.apart:
-            rows = []
-            for b in range(part.size):
-                product = partial(self._product, at, batch=part.narrow(b, b + 1))
-                mine = {name: r[b] for name, r in probes.items()}
-                rows.append(vmap(lambda r, product=product: look(product(r)), randomness="same")(mine))
-            return tree_map(lambda *found: torch.stack(found), *rows)
-
-        def one(leaves: list[Tensor], r: Values) -> Any:
-            return look(self._product(at, r, part.single(leaves)))
-
-        inner = vmap(one, in_dims=(None, 0), randomness="same")
-        return vmap(inner, randomness="same")(part.leaves, probes)
+        if part.apart and self.mode == AD_MODES[0]:
+            return vmap(lambda leaves, r: one(part.single(leaves), r), randomness="same")(part.leaves, probes)
+        each = [one(part.narrow(b, b + 1), {name: r[b] for name, r in probes.items()}) for b in range(part.size)]
+        return tree_map(lambda *found: torch.stack(found), *each)
 
     def _values(self, blocks: Sequence[Block]) -> Values:
         return {block.name: block_parameter(self.model, block).detach() for block in blocks}
@@ -198,18 +193,18 @@ class Products:
         autograd may not run; then the products of one example at a time are held against those of several.
         """
         few, at = problem.batch.narrow(0, 2), self._values(problem.blocks)
-        generator, right = stream(seed, "product check"), AD_MODES[0] if not at else ""
+        generator, right = stream(seed, "product check"), ""
         probes = {n: torch.randn(few.size, 2, *w.shape, generator=generator).to(w) for n, w in at.items()}
         u, v = ({name: r[-1, number] for name, r in probes.items()} for number in range(2))
         expected: list[Values] = []
-        for mode in reversed(AD_MODES if at else ()):
+        for mode in reversed(AD_MODES):
             self.mode = mode
             try:
-                one = few.narrow(few.size - 1, few.size)
-                expected = expected or [self._product(at, r, one) for r in (u, v)]
+                way, one = PRODUCTS[self.matrix][mode], few.narrow(few.size - 1, few.size)
+                expected = expected or [way(self.network, self.loss, at, r, one) for r in (u, v)]
                 found = expected
                 if mode == AD_MODES[0]:
-                    together = self._vmapped(at, probes, few, lambda product: product)
+                    together = self._of_examples(at, probes, few, lambda product: product)
                     found = [{name: each[-1, number] for name, each in together.items()} for number in range(2)]
             except (RuntimeError, NotImplementedError) as error:
                 self.passed_over[mode] = " ".join(str(error).split())[:120] or type(error).__name__
@@ -264,10 +259,9 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:  # fmt: skip
         self.problem, self.matrix, self.memory, self.around = problem, matrix, memory, around
-        self.network = FunctionalModel(problem.model)
-        few = problem if problem.batch.as_one else replace(problem, batch=problem.batch.narrow(0, CHECKED))
-        products = Products(few.as_one_example(), matrix, seed=seed)
-        self.mode, self.reason = products.mode, products.reason
+        few = replace(problem, batch=problem.batch.narrow(0, CHECKED))
+        self.ways = Products(few.as_one_example(), matrix, seed=seed)
+        self.reason = self.ways.reason
         self.parts = tuple(parts) or tuple(Part(block.name, block) for block in problem.blocks)
         self.names = tuple(part.name for part in self.parts)
         self.at: Values = {b.name: block_parameter(problem.model, b).detach() for b in problem.blocks}
@@ -321,18 +315,13 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
             part.of(tangents[part.block.name]).copy_(entries.view(-1, *part.shape))
         at, parts = (self.at, self.parts) if whole else (moving, some)
         total = rows.new_zeros(len(rows), sum(part.numel for part in parts))
+
+        def taken(found: Values) -> Tensor:
+            # Detached: a model may read a parameter from elsewhere, which has a gradient still.
+            return torch.cat([part.of(found[part.block.name].detach().unsqueeze(0)).flatten() for part in parts])
+
         for piece, loss, share in self.pieces():
-
-            def one(r: Values, piece: Batch = piece, loss: Loss = loss) -> Tensor:
-                found = PRODUCTS[self.matrix][self.mode](self.network, loss, at, r, piece)
-                # Detached: a model may read a parameter from elsewhere, which has a gradient still.
-                return torch.cat([part.of(found[part.block.name].detach().unsqueeze(0)).flatten() for part in parts])
-
-            if self.mode == AD_MODES[0]:
-                total += share * vmap(one, randomness="same")(tangents).detach()
-            else:
-                each = [one({name: r[k] for name, r in tangents.items()}) for k in range(len(rows))]
-                total += share * torch.stack(each)
+            total += share * self.ways.of_each(at, tangents, piece, loss, taken).detach()
         return [row if whole else row[place] for row, place in zip(total, places, strict=True)]
 
     def pieces(self) -> Iterator[tuple[Batch, Loss, float]]:
@@ -351,9 +340,6 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
     def _matmat(self, X: Any) -> Any:
         given = torch.from_numpy(np.array(X, dtype=self.dtype))
         return self.torch_matmat(given.to(self.like.device)).cpu().numpy()
-
-    def _matvec(self, x: Any) -> Any:
-        return self._matmat(np.reshape(x, (-1, 1)))
 
     def _adjoint(self) -> CurvatureOperator:
         return self

@@ -37,7 +37,7 @@ from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import REFUSALS
-from hessdiag.network.blocks import Block, parameter_at, parameter_slots
+from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.trace import (
     BackwardError,
@@ -402,8 +402,8 @@ def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0
     It is relative to a parameter's size, or to `least` times that of an initialisation where this is larger.
     """
     generator, others = stream(seed, "weights close by"), {}
-    for name, slots in parameter_slots(model).items():
-        weight = parameter_at(model.get_submodule(slots[0][0]), slots[0][1])
+    for name in parameter_slots(model):
+        weight = model.get_parameter(name)
         if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
             others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator, least))
     with holding(model, others):
@@ -514,7 +514,7 @@ def _compared(found: Jacobian | None, exact: Tensor | None) -> list[float]:
         return [0.0, size, size]
     found = found.dense() if found.is_cheaper_formed else found
     square = float(found.of_cotangents(0, 1).gram().sum(dtype=torch.float64))
-    total = found.over_cotangents().total().flatten()  # (P,)
+    total = found.total()  # (P,)
     if exact is None:
         size = sum_of_squares(total)
         return [square, size, size]

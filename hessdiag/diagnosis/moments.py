@@ -33,15 +33,7 @@ from hessdiag.diagnosis.checks import GradientColumn
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.network.trace import (
-    LayerCall,
-    LayerShape,
-    NetworkShape,
-    Trace,
-    backpropagate,
-    looked_up_in_common,
-    measured_layers,
-)
+from hessdiag.network.trace import LayerCall, LayerShape, NetworkShape, Trace, backpropagate, measured_layers
 from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
@@ -132,8 +124,7 @@ def sum_moments(
     if problem.coupled:
         count = min(batch.size, LEAST if settings.quick else GRADIENTS)
         parts += batch.among_all([batch.size * n // count for n in range(count)]).chunks(1)
-        owners, in_common = measured_layers(problem.model, problem.blocks), looked_up_in_common(problem.blocks)
-        problem = replace(problem, traced=problem.trace(batch, owners, in_common=in_common))
+        problem = replace(problem, traced=problem.trace(batch, measured_layers(problem.model, problem.blocks)))
     checked = {part.numbers[0] for part in parts[::EVERY]}
     passes: list[SignalPass] = []
 
@@ -206,11 +197,10 @@ def _sums(
     and unless quick with a random cotangent of one.
     """
     model, loss, blocks, seed = problem.model, problem.loss, problem.blocks, settings.seed
-    owners, in_common = measured_layers(model, blocks), looked_up_in_common(blocks)
     with ExitStack() as stack:
         if watched is not None:
             stack.enter_context(watched.watching())
-        seen = problem.trace(part, owners, keep_outputs=True, in_common=in_common)
+        seen = problem.trace(part, measured_layers(model, blocks), keep_outputs=True)
         y, halves, calls = seen.y.detach(), checks.halves_of(part, seed), seen.calls
         checks.finite(y)
         if loss.couples and part.within is not None:  # an example has no loss of its own

@@ -398,7 +398,7 @@ def try_model(
             raise
         own = error
     try:
-        tried.outputs(model)
+        tried.call(model)
     except Exception as error:  # what the model itself has against these inputs, unwatched
         if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise

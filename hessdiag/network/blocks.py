@@ -67,14 +67,9 @@ def find_blocks(model: nn.Module, *, vectors: bool = False) -> tuple[tuple[Block
         if isinstance(module, torch.jit.ScriptModule) and any(True for _ in module.parameters()):
             what = f"module {path!r}" if path else "the model"
             raise HessdiagError(f"{what} was compiled by torch.jit, which hides its layers: pass the module it is of")
-    blocks, skipped = [], []
-    for name, slots in parameter_slots(model).items():
-        found = _classify(model, name, slots, vectors=vectors)
-        if isinstance(found, Block):
-            blocks.append(found)
-        else:
-            skipped.append((name, found))
-    return tuple(blocks), tuple(skipped)
+    found = {name: _classify(model, name, slots, vectors=vectors) for name, slots in parameter_slots(model).items()}
+    blocks = tuple(each for each in found.values() if isinstance(each, Block))
+    return blocks, tuple((name, each) for name, each in found.items() if not isinstance(each, Block))
 
 
 def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
@@ -95,21 +90,14 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
     """The parameter itself."""
-    return parameter_at(model.get_submodule(block.owners[0]), block.attribute)
-
-
-def parameter_at(module: nn.Module, attribute: str) -> nn.Parameter:
-    """The parameter that a module holds under a name of `parameter_slots`."""
-    parameter = module._parameters[attribute]
-    assert parameter is not None
-    return parameter
+    return model.get_submodule(block.owners[0]).get_parameter(block.attribute)
 
 
 def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]], *, vectors: bool) -> Block | str:
     """The block at these slots, or the reason why there is none."""
     path, attribute = slots[0]
     module = model.get_submodule(path)
-    parameter = parameter_at(module, attribute)
+    parameter = module.get_parameter(attribute)
     layer = type(module).__name__
     if not nn.parameter.is_lazy(parameter) and not parameter.numel():
         return f"{'x'.join(map(str, parameter.shape))} tensor in {layer}: it has no entries"
@@ -259,10 +247,9 @@ def fans_of(module: nn.Module, attribute: str, parameter: nn.Parameter) -> tuple
     shape = tuple(weight.shape) if isinstance(weight, torch.Tensor) else tuple(parameter.shape)
     if len(shape) < 2:
         return 1, shape[0] if shape else 1, ()
-    if is_linear(module) and not isinstance(module, nn.Linear):
-        return shape[0], shape[1], ()
-    if isinstance(module, TRANSPOSED):
-        return shape[0] // module.groups, shape[1] * module.groups, shape[2:]
+    if stores_inputs_first(module):
+        groups = int(getattr(module, "groups", 1))
+        return shape[0] // groups, shape[1] * groups, shape[2:]
     return shape[1], shape[0], shape[2:]
 
 

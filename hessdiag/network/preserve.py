@@ -10,7 +10,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -32,6 +32,9 @@ MODULES_OWN = frozenset(vars(nn.Module()))  # parameters, buffers, hooks: kept b
 Holder = Any
 Cache = dict[Any, Any]
 
+_turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+_turns_lock = threading.Lock()
+
 
 @contextmanager
 def preserve_state(
@@ -44,7 +47,9 @@ def preserve_state(
     writes to them, and a model whose own forward does is refused. `mode` is `"train"` or `"eval"`, in both of which
     nothing is dropped; by default the mode that it is in.
     """
-    with _turn_of(model), _put_back(model):
+    with _turns_lock:
+        turn = _turns.setdefault(model, threading.RLock())
+    with turn, _put_back(model):
         if mode:
             set_mode(model, mode)
         with measuring(model, seed=seed, call=call):
@@ -71,15 +76,6 @@ def set_mode(model: nn.Module, mode: str) -> None:
             module._buffers.update(running_mean=None, running_var=None)
 
 
-_turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
-_turns_lock = threading.Lock()
-
-
-def _turn_of(model: nn.Module) -> AbstractContextManager[Any]:
-    with _turns_lock:
-        return _turns.setdefault(model, threading.RLock())  # type: ignore[no-any-return]
-
-
 @contextmanager
 def _put_back(model: nn.Module) -> Iterator[None]:
     """Put back buffers, `.grad` and attributes of modules; refuse a model that writes to its weights."""
@@ -96,7 +92,6 @@ def _put_back(model: nn.Module) -> Iterator[None]:
         for module in python:
             if "_original_forward" in vars(module):  # which accelerate wrapped in autocast
                 vars(module)["forward"] = vars(module)["_original_forward"]
-        for module in python:
             if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
                 # Sparse gradients have few operations; scaled ones are not those of the loss.
                 module.sparse = module.scale_grad_by_freq = False
@@ -243,14 +238,13 @@ def caches_of(model: nn.Module) -> list[Cache]:
 @contextmanager
 def emptied(caches: Sequence[Cache]) -> Iterator[None]:
     """Take out of the dicts what was computed from weights, and fill them as they were afterwards."""
-    held = [dict(cache) for cache in caches]
-    for cache, entries in zip(caches, held, strict=True):
-        for key, value in entries.items():
+    held = [Content(cache, dict(cache)) for cache in caches]
+    for content in held:
+        for key, value in content.copy.items():
             if isinstance(value, Tensor) and value.grad_fn is not None:
-                del cache[key]
+                del content.holder[key]
     try:
         yield
     finally:
-        for cache, entries in zip(caches, held, strict=True):
-            cache.clear()
-            cache.update(entries)
+        for content in held:
+            content.put_back()

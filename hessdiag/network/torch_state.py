@@ -100,9 +100,8 @@ def _settings() -> Iterator[None]:
 
 
 _process_wide = _Shared(_settings)
-_without_cudnn = _Shared(
-    lambda: torch.backends.cudnn.flags(enabled=False)
-)  # its recurrent layers have no second derivatives
+# Its recurrent layers have no second derivatives.
+_without_cudnn = _Shared(lambda: torch.backends.cudnn.flags(enabled=False))
 
 
 @contextmanager
@@ -149,13 +148,12 @@ _drawing, _here = threading.RLock(), threading.local()
 
 
 @contextmanager
-def seeded_rng(seed: int | None) -> Iterator[None]:
-    """Seed the global generators, if there is a seed, and restore them: of the CPU and of the CUDA devices in use."""
+def seeded_rng(seed: int) -> Iterator[None]:
+    """Seed the global generators, and restore them: of the CPU and of the CUDA devices in use."""
     with _drawing, torch.random.fork_rng(devices=_in_use()):
         before, _here.seeded = getattr(_here, "seeded", False), True
         try:
-            if seed is not None:
-                seed_torch(seed)
+            seed_torch(seed)
             yield
         finally:
             _here.seeded = before

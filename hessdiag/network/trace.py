@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -71,10 +71,12 @@ class Trace:
     Attributes:
         y: outputs (B, *out).
         calls: of the traced layers, in execution order.
+        outputs: of the whole pass, with what is known of their dimensions.
     """
 
     y: Tensor
     calls: tuple[LayerCall, ...]
+    outputs: Outputs
 
 
 def trace(
@@ -86,13 +88,18 @@ def trace(
     Those `in_common` are embeddings that look (T,) rows up for all examples together.
     """
     calls: list[LayerCall] = []
-    watches = [_Watch(owner, calls.append, keep_outputs, batch.rows or 1, owner in in_common) for owner in owners]
-    with _watching(model, watches):
-        y = batch.call(model)
+    with ExitStack() as hooks:
+        for owner in owners:
+            watch = _Watch(owner, calls.append, keep_outputs, batch.rows or 1, owner in in_common)
+            module = model.get_submodule(owner)
+            hooks.enter_context(module.register_forward_pre_hook(watch.before, with_kwargs=True))
+            # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
+            hooks.enter_context(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
+        outputs = batch.read(batch.run(model))
     for call in calls:
         if call.x._version != call.version:
             raise HessdiagError(f"the input of {call.owner!r} is overwritten in place after the layer has read it")
-    return Trace(y, tuple(calls))
+    return Trace(outputs.y, tuple(calls), outputs)
 
 
 def backpropagate(
@@ -110,8 +117,7 @@ def backpropagate(
     if len(cotangents) == 1:
         return [None if g is None else g.to_dense().unsqueeze(0) for g in _sent_back(y, edges, cotangents[0])]
     try:
-        batched = torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)
-        return list(batched)
+        return [*torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)]
     except Exception:  # an operation without a batching rule, such as GroupNorm's backward, or of the user's
         rows = [_sent_back(y, edges, v) for v in cotangents]
         return [
@@ -156,17 +162,6 @@ def writes_outputs(y: Tensor | GradientEdge, edge: GradientEdge) -> bool:
     return y.grad_fn is edge.node and y.output_nr == edge.output_nr
 
 
-@contextmanager
-def _watching(model: nn.Module, watches: Sequence[_Watch]) -> Iterator[None]:
-    with ExitStack() as hooks:
-        for watch in watches:
-            module = model.get_submodule(watch.owner)
-            hooks.enter_context(module.register_forward_pre_hook(watch.before, with_kwargs=True))
-            # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
-            hooks.enter_context(module.register_forward_hook(watch.after, with_kwargs=True, prepend=True))
-        yield
-
-
 class _Watch:
     """The pair of hooks of one module; the first hands the aliased input over to the second."""
 
@@ -183,9 +178,8 @@ class _Watch:
         key = 0 if args else next(iter(kwargs), None)
         x = args[0] if args else kwargs.get(str(key))
         self.entered = self.edge = None
-        if not torch.is_grad_enabled() or not isinstance(x, Tensor):
-            return None
-        if is_functorch_wrapped_tensor(x):  # the layer is called by torch.vmap: no edge to differentiate at
+        # Called by torch.vmap, the layer has no edge to differentiate at.
+        if not torch.is_grad_enabled() or not isinstance(x, Tensor) or is_functorch_wrapped_tensor(x):
             return None
         if looks_up(module):
             self.entered = handed = self._numbers(x)
@@ -272,12 +266,8 @@ class NetworkShape:
         layers: by path.
         outputs: N, per example.
         element_size: bytes of one number.
-        order: all owners of blocks, in execution order.
         dense: entries of the blocks whose Jacobians are formed whole.
         looked_up: elements that embeddings write, per example.
-        unread: names of the blocks that were taken to have a rule, but that an embedding reads in some other way than
-            row by row of an example, or that are used without a call of their layer.
-        in_common: paths of embeddings that look (T,) rows up for all examples together.
         returned: outputs that a layer itself writes, not what is computed of that.
         positions: at which it does.
         parameters: bytes of all of them.
@@ -286,11 +276,8 @@ class NetworkShape:
     layers: dict[str, LayerShape]
     outputs: int
     element_size: int
-    order: tuple[str, ...]
     dense: int = 0
     looked_up: int = 0
-    unread: frozenset[str] = frozenset()
-    in_common: frozenset[str] = frozenset()
     returned: int = 0
     parameters: int = 0
     positions: int = 0
@@ -319,13 +306,6 @@ class NetworkShape:
         held = self.written - self.returned + self.dense - drawn * self.outputs
         return max(0, room) // max(self.element_size * held, 1)
 
-    def as_read(self, blocks: Sequence[Block]) -> tuple[Block, ...]:
-        """The blocks in execution order, those never called last, with what is known now of how they are read."""
-        unread = [replace(block, structured=False) if block.name in self.unread else block for block in blocks]
-        known = [replace(block, in_common=tuple(self.in_common & {*block.owners})) for block in unread]
-        place = {owner: number for number, owner in enumerate(self.order)}
-        return tuple(sorted(known, key=lambda block: min(place.get(owner, len(place)) for owner in block.owners)))
-
     def chunk(self, cotangents: int, *, memory: int) -> int:
         """Examples that fit into `memory` bytes at once, at least 1."""
         return max(1, memory // max(self.bytes_per_example(cotangents), 1))
@@ -338,7 +318,7 @@ class DryRun:
     Attributes:
         outputs: of these examples, outside of any graph.
         shape: sizes of the network and of its layers, in execution order.
-        blocks: in execution order, as they can be read.
+        blocks: in execution order, those never called last, with what is known now of how they are read.
     """
 
     outputs: Outputs
@@ -346,20 +326,13 @@ class DryRun:
     blocks: tuple[Block, ...]
 
 
-def measure_shapes(model: nn.Module, batch: Batch, blocks: Sequence[Block]) -> NetworkShape:
-    """Run two examples forward and note what every layer reads and writes."""
-    return run_dry(model, batch.narrow(0, 2), blocks).shape  # batch normalisation in training mode refuses one
-
-
 def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     """Run examples forward, once where no embedding asks for more, and note what every layer reads and writes."""
     order: list[str] = []
-    returned: list[Any] = []  # the last one is that of the whole model, where it calls itself
     with ExitStack() as hooks:
         for owner in owners_of(blocks):
             layer = model.get_submodule(owner)
             hooks.enter_context(layer.register_forward_pre_hook(lambda *_, owner=owner: order.append(owner)))
-        hooks.enter_context(model.register_forward_hook(lambda module, args, output: returned.append(output)))
         seen, unread, in_common = _trace(model, few, blocks)
     if torch.is_grad_enabled() and not seen.y.requires_grad and any(p.requires_grad for p in model.parameters()):
         why = "forward runs under torch.no_grad(), or detaches them; measure the model without that"
@@ -377,17 +350,17 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
         layers,
         outputs=math.prod(seen.y.shape[1:]),
         element_size=seen.y.element_size(),
-        order=tuple(dict.fromkeys(order)),
         dense=sum(block.numel for block in blocks if not block.structured or block.name in unread),
         looked_up=sum(math.prod(call.output_shape) // few.size for call in seen.calls if call.input_edge is None),
-        unread=unread,
-        in_common=in_common,
         returned=sum(math.prod(shape) // few.size for shape in writing),
         positions=sum(math.prod(shape[:-1]) // few.size for shape in writing),
         parameters=sum(parameter.nbytes for parameter in model.parameters()),
     )
-    outputs = few.read(returned[-1])
-    return DryRun(replace(outputs, y=outputs.y.detach()), shape, shape.as_read(blocks))
+    read = [replace(block, structured=False) if block.name in unread else block for block in blocks]
+    read = [replace(block, in_common=tuple(in_common & {*block.owners})) for block in read]
+    place = {owner: number for number, owner in enumerate(dict.fromkeys(order))}
+    read.sort(key=lambda block: min(place.get(owner, len(place)) for owner in block.owners))
+    return DryRun(replace(seen.outputs, y=seen.y.detach()), shape, tuple(read))
 
 
 def _read_uncalled(model: nn.Module, y: Tensor, blocks: Sequence[Block]) -> frozenset[str]:
@@ -398,7 +371,10 @@ def _read_uncalled(model: nn.Module, y: Tensor, blocks: Sequence[Block]) -> froz
 
 
 def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace, frozenset[str], frozenset[str]]:
-    """A traced pass of a few examples, and how embeddings are read: `unread` and `in_common` of `NetworkShape`.
+    """A traced pass of a few examples, and how embeddings are read.
+
+    Those are names of blocks that one reads in some other way than row by row of an example, and paths of embeddings
+    that look (T,) rows up for all examples together.
 
     What an embedding writes for all examples together is written for each of them as long as it is traced. A model that
     cannot take that is traced without embeddings.
@@ -406,8 +382,6 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
     ruled = [block for block in blocks if block.structured]
     lookups = [block for block in ruled if block.looked_up]
     others = owners_of(block for block in ruled if not block.looked_up)
-    if not lookups:
-        return trace(model, few, others), frozenset(), frozenset()
     in_common = looked_up_in_common(lookups)
     for _ in range(2):
         try:

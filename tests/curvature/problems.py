@@ -7,7 +7,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
-from hessdiag.network.trace import measure_shapes
+from hessdiag.network.trace import run_dry
 
 
 def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:
@@ -21,7 +21,7 @@ def problem_of(model: nn.Module, x: Tensor, loss: str) -> Problem:
     t = targets_of(y, loss)
     resolved = resolve_loss(log_cosh if loss == "callable" else loss, y=y, targets=t, seed=0)
     batch, (blocks, _) = Batch.of(x, t), find_blocks(model)
-    return Problem(model, batch, resolved, blocks, measure_shapes(model, batch, blocks))
+    return Problem(model, batch, resolved, blocks, run_dry(model, batch.narrow(0, 2), blocks).shape)
 
 
 def targets_of(y: Tensor, loss: str) -> Tensor | None:

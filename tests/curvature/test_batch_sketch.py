@@ -71,14 +71,15 @@ def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, sp
     def jacobians(cotangents: Tensor) -> list[Tensor]:  # (B, N, P) each
         return [one.dense().J for one in block_vjps(model, problem.batch, problem.blocks, seen, cotangents)]
 
-    def products(_: Problem, part: Batch, directions: Directions, seed: int) -> Tensor:
+    def products(_: Problem, part: Batch, directions: Directions, seed: int, *, across: bool) -> Tensor:
+        assert across
         b = part.args[0].flatten()
         z = gaussians(seed, directions.name, part.numbers, (directions.random, y.shape[1])).double()
         return torch.einsum("kbn,lbncm,qcm->lbkcq", z, whole[:, b][:, :, :, b], z)
 
     pairs = zip(jacobians(left), jacobians(right), strict=True)
     whole = torch.stack([torch.einsum("bnp,cmp->bncm", u, w) for u, w in pairs])  # (L, B, N, B, N)
-    monkeypatch.setattr(batch_sketch, "_products", products)
+    monkeypatch.setattr(batch_sketch, "products_of", products)
     numbered = replace(problem, batch=Batch.of(torch.arange(len(x)).unsqueeze(1), None))
     found = [split.measure(numbered, seed, "test") for seed in range(200)]
     values, errors = (np.array(each) for each in zip(*found, strict=True))
@@ -103,18 +104,18 @@ def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
 @pytest.mark.parametrize("loss", ["cross-entropy", "random-quadratic"])
 def test_a_group_that_does_not_fit_is_halved(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of(mlp(), data(20, 6), loss)
-    dense, measure = dense_of(problem, loss).numpy(), batch_sketch._products
+    dense, measure = dense_of(problem, loss).numpy(), batch_sketch.products_of
 
-    def limited(problem, part, directions, seed, most=5):
-        found = measure(problem, part, directions, seed)
+    def limited(problem, part, directions, seed, most=5, **how):
+        found = measure(problem, part, directions, seed, **how)
         if part.size > most:
             raise MemoryError
         return found
 
-    monkeypatch.setattr(batch_sketch, "_products", limited)
+    monkeypatch.setattr(batch_sketch, "products_of", limited)
     values = np.array([_Rounds(1, 3, 20).measure(problem, seed, "test")[0] for seed in range(20)])
     assert (np.abs(values.mean(axis=0) - dense) <= 4 * values.std(axis=0, ddof=1) / 20**0.5).all()
-    monkeypatch.setattr(batch_sketch, "_products", lambda *args: limited(*args, most=1))
+    monkeypatch.setattr(batch_sketch, "products_of", lambda *args, **how: limited(*args, most=1, **how))
     with pytest.raises(hessdiag.HessdiagError, match="out of memory with 4 examples"):
         sketched(problem, 0)
 

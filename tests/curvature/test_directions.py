@@ -8,15 +8,16 @@ from torch import Tensor, nn
 
 import hessdiag
 from hessdiag.curvature import sketch
-from hessdiag.curvature.sketch import BASIS, draw_classes, may_draw_classes, range_basis, weight_jvps
+from hessdiag.curvature.sketch import BASIS, Directions, may_draw_classes, range_basis, weight_jvps
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.trace import measure_shapes
+from hessdiag.network.trace import run_dry
 from tests.curvature.problems import problem_of as small_problem
 from tests.networks import BUILDERS, PLAIN, build
 
@@ -47,7 +48,7 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
     y = batch.call(model).detach()
     loss = resolve_loss("cross-entropy", y=y, targets=batch.targets, seed=0)
     blocks, _ = find_blocks(model)
-    return Problem(model, batch, loss, blocks, measure_shapes(model, batch, blocks))
+    return Problem(model, batch, loss, blocks, run_dry(model, batch.narrow(0, 2), blocks).shape)
 
 
 @pytest.mark.parametrize(("model", "tokens", "drawn"), [
@@ -62,8 +63,8 @@ def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: i
     vocabulary = next(model.parameters()).shape[0]
     problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)
     seen = trace_blocks(problem, problem.batch)
-    found = draw_classes(problem, problem.batch, seen, count=3, seed=0, name="test")
-    assert (found is not None) == drawn
+    found = Directions(3).cotangents(problem, problem.batch, seen, 0)
+    assert isinstance(found, SampledSoftmax) == drawn
     assert may_draw_classes(problem) == drawn
 
 

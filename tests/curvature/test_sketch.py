@@ -61,7 +61,7 @@ def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
     for seed in range(4):
         many = replace(problem, batch=often)
         directions = Directions(directions_for(size), range_basis(many, PLENTY, seed))
-        X = products_of(many, often, directions, seed, None)[:, weights]
+        X = products_of(many, often, directions, seed)[weights].transpose(0, 1)
         each = pair_statistics(X, directions.fixed)
         each["fourth"] = each["variance"] ** 2
         sums = {key: term.unflatten(0, (50, size)).sum(dim=1).numpy() for key, term in each.items()}
@@ -187,7 +187,7 @@ def test_directions_that_do_not_fit_at_once_are_paired_all_the_same(network: str
     enough = MemoryBudget(2**34, 1)  # an example at a time
     little = MemoryBudget((shape.bytes_per_example(SENT_AT_ONCE) + (most + 1) * each) * 8 // 7, 1)
     assert shape.most_in_pieces(little.total) >= most > shape.most_cotangents(little.total)
-    whole, pieces = (sketch._measure(problem, memory, Directions(most), 0, 0.0) for memory in (enough, little))
+    whole, pieces = (sketch._measure(problem, memory, Directions(most), 0) for memory in (enough, little))
     np.testing.assert_allclose(pieces, whole, rtol=1e-8)
-    in_rounds = sketch._measure(problem, MemoryBudget(little.total // 2, 1), Directions(most), 0, 0.0)
+    in_rounds = sketch._measure(problem, MemoryBudget(little.total // 2, 1), Directions(most), 0)
     assert not np.allclose(in_rounds[0], whole[0], rtol=1e-3)

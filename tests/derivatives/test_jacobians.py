@@ -76,10 +76,9 @@ def test_all_forms_tell_the_same_as_the_formed_jacobian(name: str) -> None:
     J = formed(here)
     assert here.shape == (B, C)
     torch.testing.assert_close(here.gram(), torch.einsum("bcp,bep->bce", J, J), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(here.total(), J.sum(0))
+    torch.testing.assert_close(here.total(), J.sum((0, 1)))
     torch.testing.assert_close(formed(here.narrow(1, 3)), J[1:3])
     torch.testing.assert_close(formed(here.of_cotangents(1, 2)), J[:, 1:2])
-    torch.testing.assert_close(formed(here.over_cotangents()), J.sum(1, keepdim=True))
 
 
 ONE = [name for name in FORMS if name not in ("tied", "all")]

@@ -37,7 +37,7 @@ def test_outputs_shapes_order_and_a_description_come_from_one_call() -> None:
     assert CALLS == [2]
     assert torch.equal(dry.outputs.y, model(X[:2])["logits"])
     assert not dry.outputs.y.requires_grad
-    assert dry.shape.order == ("first", "last")
+    assert [block.name for block in dry.blocks] == ["first.weight", "first.bias", "last.weight", "last.bias"]
     assert dry.shape.outputs == 3
     assert (dry.shape.layers["first"].inputs, dry.shape.layers["first"].outputs) == (4, 5)
     assert not model._forward_hooks
