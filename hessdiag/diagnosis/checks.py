@@ -324,16 +324,12 @@ def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Tensor) -> bool:
 
 def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
-    edges: list[GradientEdge] = []
 
-    def watched(value: Tensor) -> Tensor:
-        if not value.is_floating_point():
-            return value
-        copied = value.detach().requires_grad_().clone()  # no leaf: the model may write to it
-        edges.append(get_gradient_edge(copied))
-        return copied
+    def copied(value: Tensor) -> Tensor:  # no leaf: the model may write to it
+        return value.detach().requires_grad_().clone() if value.is_floating_point() else value
 
-    return replace(part, targets=None).map(watched), edges
+    copy = replace(part, targets=None).map(copied)
+    return copy, [get_gradient_edge(value) for value in copy.leaves if value.is_floating_point()]
 
 
 def call_alone(model: nn.Module, part: Batch) -> Tensor:
@@ -402,8 +398,7 @@ def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0
     It is relative to a parameter's size, or to `least` times that of an initialisation where this is larger.
     """
     generator, others = stream(seed, "weights close by"), {}
-    for name in parameter_slots(model):
-        weight = model.get_parameter(name)
+    for name, weight in model.named_parameters():
         if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
             others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator, least))
     with holding(model, others):
@@ -481,9 +476,8 @@ def gradients_agree(
         else:
             row[: GradientColumn.TERMS] = _compared(next(found), truth)
         if block.structured:
-            row[GradientColumn.TERMS] = sum(
-                _terms(block, c, phi, squares) for c, phi in own[block.name] if phi is not None
-            )
+            terms = (_terms(block, c, phi, squares) for c, phi in own[block.name] if phi is not None)
+            row[GradientColumn.TERMS] = sum(terms)
             pattern = sum((k + 1) * c.output_shape[:1].numel() / part.size for k, (c, _) in enumerate(own[block.name]))
             row[GradientColumn.CHUNKS :] = [1.0, pattern, pattern**2]
         rows.append(row)

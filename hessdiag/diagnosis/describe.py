@@ -110,10 +110,9 @@ def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: in
     elif how.method == "sketch":
         N = batch_sketch.directions_for(batch_size)
     gram = 0
-    for block in blocks:
+    for block in (block for block in blocks if block.kind == "weight"):
         for layer in (shape.layers[owner] for owner in block.owners if owner in shape.layers):
-            if block.kind == "weight":
-                T, n, d = layer.sites, block.fan_out, block.numel // block.fan_out
-                few = min(T, d)  # coordinates of what it reads
-                gram += T * T * d * (few < d) + N * n * few * T + N * N * n * few
+            T, n, d = layer.sites, block.fan_out, block.numel // block.fan_out
+            few = min(T, d)  # coordinates of what it reads
+            gram += T * T * d * (few < d) + N * n * few * T + N * N * n * few
     return 1 / 3 + N / 3 + gram / max(3 * forward, 1)

@@ -137,8 +137,8 @@ def diagnose(
         how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit, "whole": not shared or group.size == 1}
         gathered = group.gather(lambda: _measure(problem, mine, settings, memory, **how))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
-        where = {"device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
-        return replace(_report(settings, problem, measured, tally, **where), per=per)
+        ran = {"per": per, "device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
+        return _report(settings, problem, measured, tally, **ran)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
@@ -311,7 +311,6 @@ def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], 
         init="as given",
         loss=problem.loss.name,
         matrix=settings.matrix,
-        per=settings.per,
         mode=settings.mode,
         method=curvature.method,
         method_reason=curvature.reason,

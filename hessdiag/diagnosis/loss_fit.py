@@ -104,11 +104,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
     """Draw normal numbers like the outputs (B, *out) of a batch; an example's are the same in whatever batch it is."""
-    rows = []
-    for example in batch.numbers:
-        generator = torch.Generator().manual_seed(example * (NOISES + 1) + number)
-        rows.append(torch.randn(y.shape[1:], generator=generator))
-    return torch.stack(rows).to(y)
+    generators = [torch.Generator().manual_seed(example * (NOISES + 1) + number) for example in batch.numbers]
+    return torch.stack([torch.randn(y.shape[1:], generator=each) for each in generators]).to(y)
 
 
 def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
@@ -130,9 +127,7 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
         return "other", math.nan
     if isinstance(loss, MeanSquaredError):
         return "mse", _of_values(targets.detach().double())
-    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None:
-        return "other", math.nan
-    if loss.reduction != "mean":
+    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None or loss.reduction != "mean":
         return "other", math.nan
     classes = y.shape[loss.class_dim]
     if targets.shape == y.shape:

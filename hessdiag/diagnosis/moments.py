@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import cache, partial
 from itertools import pairwise
 from typing import Any
@@ -45,20 +44,8 @@ MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is checked in full
 NO_CURVATURE = 1e-12  # of the largest: rounding of float64
 HOOKED = "a hook of its own changes its gradient, which is not that of the loss: remove the hook to measure it"
+LAYER_SUMS = 8  # of every layer: see `_call_sums`
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
-
-
-class _Layer(IntEnum):
-    """Columns of the sums that are kept of every layer."""
-
-    X_COUNT = 0
-    X_SQ = 1
-    X_GRADIENT_SQ = 2
-    OUT_COUNT = 3
-    OUT_SQ = 4
-    OUT_GRADIENT_SQ = 5
-    OUT_CURVATURE_SQ = 6
-    NOT_MULTIPLIED = 7  # calls that did more than multiply by the layer's scalar
 
 
 @dataclass(frozen=True)
@@ -158,15 +145,15 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
     examples, count, output_sum, output_sq = (float(value) for value in sums["outputs"])
     layers = {}
     for owner in measured_layers(problem.model, problem.blocks):
-        row = sums[f"layer {owner}"]
-        if row[_Layer.X_COUNT]:
+        x_count, out_count, x_sq, dx, out_sq, dout, dcurved, more_than_multiplied = sums[f"layer {owner}"]
+        if x_count:
             layers[owner] = LayerMoments(
-                x_sq=_mean(row[_Layer.X_SQ], row[_Layer.X_COUNT]),
-                x_gradient_sq=_mean(row[_Layer.X_GRADIENT_SQ], row[_Layer.X_COUNT]),
-                out_sq=_mean(row[_Layer.OUT_SQ], row[_Layer.OUT_COUNT]),
-                out_gradient_sq=_mean(row[_Layer.OUT_GRADIENT_SQ], row[_Layer.OUT_COUNT]),
-                out_curvature_sq=_mean(row[_Layer.OUT_CURVATURE_SQ], row[_Layer.OUT_COUNT]),
-                multiplies=not row[_Layer.NOT_MULTIPLIED],
+                x_sq=_mean(x_sq, x_count),
+                x_gradient_sq=_mean(dx, x_count),
+                out_sq=_mean(out_sq, out_count),
+                out_gradient_sq=_mean(dout, out_count),
+                out_curvature_sq=_mean(dcurved, out_count),
+                multiplies=not more_than_multiplied,
             )
     squared, without = {}, frozenset(block.name for block in problem.blocks if _is_rounding(problem, block, sums))
     for block in problem.blocks:
@@ -254,14 +241,13 @@ def _layer_sums(
     Cotangents that tell the curvature of the loss are sent back, where there are any.
     """
     y = seen.y.detach()
-    sums = {f"layer {owner}": np.zeros(len(_Layer)) for owner in measured_layers(problem.model, problem.blocks)}
+    sums = {f"layer {owner}": np.zeros(LAYER_SUMS) for owner in measured_layers(problem.model, problem.blocks)}
     ends = [call.output_edge for call in seen.calls]
-    sent = [None] * len(ends) if curved is None else backpropagate(seen.y, ends, curved)
+    sent = [torch.tensor(math.nan)] * len(ends) if curved is None else backpropagate(seen.y, ends, curved)
     for call, gradients, dcurved in zip(seen.calls, around, sent, strict=True):
         if call.input_edge is not None:
-            module, row = problem.model.get_submodule(call.owner), sums[f"layer {call.owner}"]
-            row += _call_sums(module, call, [*gradients, dcurved], squares)
-            row[_Layer.OUT_CURVATURE_SQ] *= math.nan if curved is None else 1
+            module = problem.model.get_submodule(call.owner)
+            sums[f"layer {call.owner}"] += _call_sums(module, call, [*gradients, dcurved], squares)
     sums["outputs"] = np.array([part.size, y.numel(), float(y.double().sum()), sum_of_squares(y)])
     return sums
 
@@ -284,14 +270,16 @@ def _added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor 
 def _call_sums(
     module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Callable[[Tensor], float]
 ) -> list[float]:
-    """A row of `_Layer`: one call's activations and their gradients."""
+    """One call: elements that it reads and writes, sums of the squares that `LayerMoments` has means of, and whether it
+    does more than multiply by the layer's scalar.
+    """
     assert call.output is not None
     dx, dout, dcurved = (0.0 if g is None else squares(g) for g in gradients)
     own = [p.detach() for p in module.parameters(recurse=False)]
     multiplies = len(own) == 1 and own[0].numel() == 1 and call.output.shape == call.x.shape
     multiplies = multiplies and torch.allclose(call.output, call.x * own[0])
     x_sq, out_sq = squares(call.x), sum_of_squares(call.output)
-    return [call.x.numel(), x_sq, dx, call.output.numel(), out_sq, dout, dcurved, float(not multiplies)]
+    return [call.x.numel(), call.output.numel(), x_sq, dx, out_sq, dout, dcurved, float(not multiplies)]
 
 
 def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:

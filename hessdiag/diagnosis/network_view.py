@@ -44,9 +44,8 @@ class Net:
         self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]
         self.weights = [p for p in self.matrices if "lookup" not in p.uses]
         self.weight_of = {o: p for p in self.matrices for o in p.owners if o in self.layers}
-        self.backbone = [
-            path for path in self.layers if path in self.weight_of and "Embedding" not in self.layers[path].kind
-        ]
+        tables = {path for path, layer in self.layers.items() if "Embedding" in layer.kind}
+        self.backbone = [path for path in self.layers if path in self.weight_of and path not in tables]
         outputs = [path for path in self.backbone if "output" in self.layers[path].labels]
         self.head = outputs[-1] if outputs else None
         self.hidden = [path for path in self.backbone if path != self.head]

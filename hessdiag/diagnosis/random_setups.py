@@ -24,8 +24,6 @@ from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Report, scale_invariant
 from hessdiag.results.setups import InitCheck, SchemeCheck, Setups, ranked
 
-NETWORK: dict[str, Any] = {"input_size": None, "output": None}  # what `resolve_model` is told
-
 
 @dataclass(frozen=True, kw_only=True)
 class RandomTrials:
@@ -163,7 +161,7 @@ def check_init(
     schemes = _without_repeats(init, against)
     check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
     given = dict(arguments or {})
-    asked = {key: settings.pop(key, default) for key, default in NETWORK.items()}
+    asked = {key: settings.pop(key, None) for key in ("input_size", "output")}
     source = resolve_model(model, arguments=given, **asked)
     plans = [RandomTrials.of(source, init=scheme, **settings) for scheme in schemes]
     processes = default_group() if distributed else ALONE

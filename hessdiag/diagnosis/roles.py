@@ -75,9 +75,9 @@ def parents_of(node: Node) -> list[Node]:
 
 
 class Graph:
-    """The autograd graph behind one output, with the paths of normalisations by the nodes that they read."""
+    """The autograd graph behind one output, with the nodes that normalisations read."""
 
-    def __init__(self, root: Node, norms: Mapping[Node, str], leaves: Collection[Node]) -> None:
+    def __init__(self, root: Node, norms: Collection[Node], leaves: Collection[Node]) -> None:
         self.root = root
         self.norms = norms
         self.consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
@@ -145,14 +145,12 @@ class Graph:
         if not _PRODUCT.fullmatch(node.name()):
             return False
         first = len(node.next_functions) - 2  # of the factors; a summand stands before them
-        other = node.next_functions[2 * first + 1 - position][0] if position >= first else None
-        return position >= first and (position > first or other not in self.constant)
+        return position > first or (position == first and node.next_functions[-1][0] not in self.constant)
 
     def _reads_linearly(self, node: Node, position: int) -> bool:
         """Whether a node is a matrix product with a weight, of what it reads at this position."""
-        first = len(node.next_functions) - 2
-        product = _PRODUCT.fullmatch(node.name()) and position == first
-        return bool(product) and node.next_functions[first + 1][0] in self.constant
+        product = _PRODUCT.fullmatch(node.name()) and position == len(node.next_functions) - 2
+        return bool(product) and node.next_functions[-1][0] in self.constant
 
     def role_of(self, start: Node) -> Role:
         """Follow the output that a node wrote."""
@@ -172,15 +170,13 @@ class Graph:
         """Whether the output goes on through a consumer; else the consumer's label is noted."""
         name = after.name().removeprefix("torch::autograd::")
         kind = _NONLINEARITIES.get(_operation(name))
-        if re.match(r"(Native|Cudnn|Miopen)BatchNorm", name):
+        if re.match(r"(Native|Cudnn|Miopen)BatchNorm|NativeLayerNorm|NativeGroupNorm|FusedRmsNorm", name):
             role.labels.add("norm")
-            return True
-        if re.match(r"NativeLayerNorm|NativeGroupNorm|FusedRmsNorm", name):  # called as a function
-            role.labels.add("norm")
-            return False
+            return "BatchNorm" in name  # the others are called as functions
         if kind:
             idle = _is_idle(after, kind)
-            role.labels.add("idle" if idle else "selu" if kind == "elu" and _is_selu(after) else kind)
+            selu = kind == "elu" and getattr(after, "_saved_scale", 1.0) != 1.0  # ELU's node, with a scale
+            role.labels.add("idle" if idle else "selu" if selu else kind)
             role.numbers |= _what_it_did(after, kind)
             return idle
         if _TRANSPARENT.fullmatch(name):
@@ -194,14 +190,12 @@ class Graph:
         others = [p for i, (p, _) in enumerate(after.next_functions) if p is not None and i != position]
         if not others or others[0] in self.constant:
             return True
-        if not name.startswith(("Add", "Sub")):
+        if name.startswith(("Mul", "Div")):
             role.labels.add("gate")
             return False
-        if _descends(others[0], start):  # on both sides: part of a nonlinearity, or a skip starts here
-            role.labels.add("self-add")
-            return True
-        role.labels.add("add")
-        return False
+        both = _descends(others[0], start)  # part of a nonlinearity, or a skip starts here
+        role.labels.add("self-add" if both else "add")
+        return both
 
 
 def _keeps_size(node: Node, after: Node) -> bool:
@@ -229,18 +223,8 @@ def _writes_linearly(node: Node) -> bool:
 
 def _descends(node: Node, ancestor: Node) -> bool:
     """Whether a node was computed from another one; what is older than that cannot have been."""
-    oldest = _age(ancestor)
-    return any(each is ancestor for each in walk(node, lambda n: [p for p in parents_of(n) if _age(p) >= oldest]))
-
-
-def _age(node: Node) -> int:
-    number = getattr(node, "_sequence_nr", None)
-    return int(number()) if number is not None else 2**63
-
-
-def _is_selu(node: Node) -> bool:
-    """ELU and SELU share a node; the scale tells them apart."""
-    return float(getattr(node, "_saved_scale", 1.0)) != 1.0
+    oldest = ancestor._sequence_nr()
+    return ancestor in walk(node, lambda n: [p for p in parents_of(n) if p._sequence_nr() >= oldest])
 
 
 def _is_idle(node: Node, kind: str) -> bool:
@@ -387,10 +371,9 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
 
 def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether axes are products of others, in whatever order: (B, C, T, H) as (B · T, C, H)."""
-    places = product(range(len(after)), repeat=len(before))
     return any(
         all(math.prod(n for n, at in zip(before, place, strict=True) if at == i) == m for i, m in enumerate(after))
-        for place in places
+        for place in product(range(len(after)), repeat=len(before))
     )
 
 
@@ -523,15 +506,14 @@ def written_by(start: Node, layers: Mapping[Node, str], owners: Mapping[int, str
     if start in layers:
         return [layers[start]]
 
+    def held(node: Node) -> list[str]:
+        return [owners[id(p)] for p in map(_parameter, parents_of(node)) if id(p) in owners]
+
     def written(node: Node) -> list[str]:
-        parents = parents_of(node)
-        held = [owners[id(p)] for p in map(_parameter, parents) if id(p) in owners]
-        return held or [layers[parent] for parent in parents if parent in layers]
+        return held(node) or [layers[parent] for parent in parents_of(node) if parent in layers]
 
     def before(node: Node) -> list[Node]:
-        parents = parents_of(node)
-        held = any(id(p) in owners for p in map(_parameter, parents))
-        return [] if held else [parent for parent in parents if parent not in layers]
+        return [] if held(node) else [parent for parent in parents_of(node) if parent not in layers]
 
     return list(dict.fromkeys(path for node in walk(start, before) for path in written(node)))
 

@@ -14,14 +14,7 @@ from hessdiag.results.findings import GRAVITY, Finding
 from hessdiag.results.signals import Signals
 
 WIDTH = 100
-PARTS = {  # of a section of `rules.md`, by what `hessdiag explain` calls them
-    "Measures": "What it measures",
-    "Threshold": "Threshold",
-    "A real case": "A real case",
-    "Exceptions": "Exceptions",
-    "What to do": "What to do",
-    "Before and after the repair": "Before and after the repair",
-}
+PARTS = {"Measures": "What it measures"}  # of a section of `rules.md`, that `hessdiag explain` calls otherwise
 
 
 @dataclass(frozen=True)
@@ -45,8 +38,9 @@ def _read() -> dict[str, Entry]:
     entries = {}
     for section in re.split(r"^### ", re.sub(r"^## .*\n", "", page, flags=re.MULTILINE), flags=re.MULTILINE)[1:]:
         rule, title, *paragraphs = (" ".join(text.split()) for text in section.strip().split("\n\n"))
-        told = dict(pair for text in paragraphs for pair in re.findall(r"^\*(.+?):\* (.*)", text))
-        entries[rule] = Entry(title.strip("*").rstrip("."), {PARTS[key]: _plain(text) for key, text in told.items()})
+        told = [pair for text in paragraphs for pair in re.findall(r"^\*(.+?):\* (.*)", text)]
+        parts = {PARTS.get(key, key): _plain(text) for key, text in told}
+        entries[rule] = Entry(title.strip("*").rstrip("."), parts)
     return entries
 
 

@@ -257,12 +257,9 @@ def operations(net: Net) -> Finding | None:
     ends = [net.layers[path].x_sq for path in net.signals.sources]
     if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
         return None
-    hit: dict[str, float] = {}
-    for path in net.backbone:
-        layer, name = net.layers[path], net.name_of(path)
-        written = sum(net.layers[o].out_sq for o in layer.sources)
-        if layer.x_sq > GROWN * written > 0:
-            hit[name] = layer.x_sq / written
+    written = {path: sum(net.layers[o].out_sq for o in net.layers[path].sources) for path in net.backbone}
+    read = {path: net.layers[path].x_sq for path in net.backbone}
+    hit = {net.name_of(o): read[o] / sq for o, sq in written.items() if read[o] > GROWN * sq > 0}
     if not (blocks := worst_first(hit)):
         return None
     wrote = sorted(net.layers[net.named[blocks[0]].owners[0]].sources, key=lambda o: -net.layers[o].out_sq)
@@ -412,10 +409,8 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
     if signals.floor > OUT_OF_REACH:  # which tells more
         return None
     if signals.swing < SWING:
-        what = (
-            f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"
-            f" {short(100 * SWING)} %): a sum or normalisation in it takes away in what they differ."
-        )
+        what = f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"
+        what += f" {short(100 * SWING)} %): a sum or normalisation in it takes away in what they differ."
         severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a wrong dimension in the loss."
         return severity, (), what, advice, signals.swing, SWING
     if not signals.targets_count:
@@ -516,11 +511,8 @@ def linear_pair(net: Net) -> Finding | None:
             direct = math.isclose(source.out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
-    idle = [
-        net.name_of(o)
-        for o, p in net.weight_of.items()
-        if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"} and p.fan_out >= CHANCE
-    ]
+    wide = {o: p.name for o, p in net.weight_of.items() if p.fan_out >= CHANCE}
+    idle = [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
     if idle:
         message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
         advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
@@ -575,11 +567,9 @@ def saturation(net: Net) -> Finding | None:
 
 def _shut(net: Net) -> Finding | None:
     """HD106 of the gates inside LSTMs and GRUs, by the size of what they get from the inputs."""
-    hit: dict[str, float] = {}
-    for p in (p for p in net.weights if re.fullmatch(r"weight_ih(_l0(_reverse)?)?", p.attribute)):  # not of a later one
-        reads = [net.layers[o].x_sq for o in p.owners if o in net.layers]
-        hit |= {p.name: p.fan_in * p.weight_sq * max(reads)} if reads and not math.isnan(max(reads)) else {}
-    hit = {name: drive for name, drive in hit.items() if drive > GATED_SQ}
+    gates = [p for p in net.weights if re.fullmatch(r"weight_ih(_l0(_reverse)?)?", p.attribute)]  # not of a later one
+    read = {p.name: max((net.layers[o].x_sq for o in p.owners if o in net.layers), default=0.0) for p in gates}
+    hit = {p.name: drive for p in gates if (drive := p.fan_in * p.weight_sq * read[p.name]) > GATED_SQ}
     if not (blocks := worst_first(hit)):
         return None
     size, usual = short(math.sqrt(hit[blocks[0]])), short(math.sqrt(GATED_SQ))
@@ -639,10 +629,8 @@ def stays(net: Net) -> Finding | None:
         return None
     message = f"Training on this batch alone leaves {100 * last / first:.0f} % of its loss (usual: below"
     message += f" {100 * STAYS:.0f} %)."
-    advice = (
-        "Look for what keeps outputs from their targets: a wrong axis or shape, inputs that do not arrive, a loss of"
-    )
-    advice += " another sign or scale, weights that are not trained."
+    advice = "Look for what keeps outputs from their targets: a wrong axis or shape, inputs that do not arrive, a loss"
+    advice += " of another sign or scale, weights that are not trained."
     if after := net.signals.fitted:
         message += f" After that: {after.message}"
         advice = f"Look for what in the loss drives {listed(after.blocks)} there: its sign, its scale or an axis."

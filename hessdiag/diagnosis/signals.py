@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
 from statistics import median
 from typing import Any
 
@@ -38,7 +38,7 @@ from hessdiag.diagnosis.roles import (
     written_by,
 )
 from hessdiag.loading.first_call import REFUSALS
-from hessdiag.network.blocks import stores_inputs_first
+from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import noted_dropouts
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
@@ -92,10 +92,8 @@ class _Noted:
     """What is known of one layer: fields of `LayerSignals`, and where its gradients are to be had."""
 
     numbers: dict[str, Any]
-    channel: int = 0
     edge: GradientEdge | None = None
     x_edge: GradientEdge | None = None
-    empty: bool = False  # an expert to which nothing of this batch was sent
     again: Tensor | None = None  # what it read in its last call, if that was not the first
 
     def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
@@ -126,7 +124,7 @@ class SignalPass:
         self.model, self.part, self.unseen, self.meeting = model, part, unseen, meeting
         self.balanced = balanced  # with what a balance of curvatures needs
         self.layers: dict[str, _Noted] = {}
-        self.norms: dict[Any, str] = {}  # node of what a normalisation reads -> its path
+        self.norms: set[Any] = set()  # nodes of what normalisations read
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
@@ -158,23 +156,13 @@ class SignalPass:
                 p.requires_grad_(True)
             for path, module in self.model.named_modules():
                 if _is_layer(module) and "parametrizations." not in path:  # these normalise weights
-                    before, after = self._hooks(path)
+                    telling = self._telling()
+                    before, after = telling(partial(self._enter, path)), telling(partial(self._note, path))
                     hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
                     hooks.enter_context(module.register_forward_hook(after, with_kwargs=True, prepend=True))
                 elif isinstance(module, _DropoutNd) and module.p > 0:
                     hooks.enter_context(module.register_forward_hook(partial(self._drop, path)))
             yield
-
-    def _hooks(self, path: str) -> tuple[Any, Any]:
-        def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            with self._telling():
-                self._enter(path, module, args, kwargs)
-
-        def after(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-            with self._telling():
-                self._note(path, module, output)
-
-        return before, after
 
     def _drop(self, path: str, module: _DropoutNd, args: tuple[Any, ...], output: Any) -> Any:
         """Pass on an alias of what a dropout passes on, which has a node of its own."""
@@ -202,9 +190,9 @@ class SignalPass:
         if isinstance(module, nn.RNNCellBase):
             self.states[path].append(next(iter(tensors_in(more)), module.weight_hh.new_empty(0)))
         if _is_norm(module) and x is not None and x.grad_fn is not None:
-            self.norms[x.grad_fn] = path
+            self.norms.add(x.grad_fn)
 
-    def _note(self, path: str, module: nn.Module, output: Any) -> None:
+    def _note(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Measure the first call of a layer; at once, since what it wrote may be overwritten in place."""
         out, x = output[0] if isinstance(output, tuple) and output else output, self.entered.get(path)
         if path in self.layers and x is not None and x.is_floating_point():
@@ -212,17 +200,17 @@ class SignalPass:
         real = isinstance(out, Tensor) and out.is_floating_point() and not is_functorch_wrapped_tensor(out)  # of vmap
         if not real or not out.dim() or path in self.layers:
             return
-        noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__}, empty=out.numel() == 0)
-        if noted.empty:
+        noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__, "labels": ()})
+        if not out.numel():  # an expert to which nothing of this batch was sent
             return
-        noted.channel = _channel(module, out)
+        channel = _channel(module, out)
         sq, varies = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
             "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
-            "samples": out.numel() // max(out.shape[noted.channel], 1),
+            "samples": out.numel() // max(out.shape[channel], 1),
             "out_sq": sq,
             "out_varies": varies,
-            "off_share": float((_top(out.detach(), noted.channel) <= 0).double().mean()),
+            "off_share": float((_top(out.detach(), channel) <= 0).double().mean()),
             "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():
@@ -241,8 +229,7 @@ class SignalPass:
         for layer in self.layers.values():
             if layer.edge is not None:
                 role = graph.role_of(layer.edge.node)
-                own = at_its_end(layer.edge.node)
-                layer.numbers |= {"labels": tuple(sorted(role.labels)), **own, **role.numbers}
+                layer.numbers |= {"labels": tuple(sorted(role.labels)), **at_its_end(layer.edge.node), **role.numbers}
             if layer.x_edge is not None:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
@@ -250,13 +237,11 @@ class SignalPass:
         for paths, peaked, labels in attentions(graph, written, held):
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
-                numbers["labels"] = (*numbers.get("labels", ()), "attention", *labels)
-        for node in (graph.root, *graph.consumers):
-            for path in written_by(node, written, held) if mixes_axes(graph, node, self.part.size) else ():
-                self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "mixed")
-        for node in added_to_themselves(graph):
-            for path in written_by(node, written, held):
-                self.layers[path].numbers["labels"] = (*self.layers[path].numbers.get("labels", ()), "doubled")
+                numbers["labels"] += ("attention", *labels)
+        mixed = [node for node in (graph.root, *graph.consumers) if mixes_axes(graph, node, self.part.size)]
+        for label, nodes in (("mixed", mixed), ("doubled", added_to_themselves(graph))):
+            for path in (path for node in nodes for path in written_by(node, written, held)):
+                self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
         idle = graph.consumers.keys() - graph.counting()
@@ -296,8 +281,7 @@ class SignalPass:
                 layer.numbers["x_sq_last"] = mean_sq(layer.again)
             at_output = next(found) if layer.edge is not None else None
             at_input = next(found) if layer.x_edge is not None else None
-            if not layer.empty:
-                layer.send_back(at_output, at_input, part.size)
+            layer.send_back(at_output, at_input, part.size)
         uses, of_outputs = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
@@ -318,15 +302,47 @@ class SignalPass:
             layers=layers,
             **of_outputs,
             **fit_of(model, part, y, own[0], loss),
-            parameters=parameter_signals(
-                model,
-                of_mean,
-                self.trainable,
-                _radial_shares(model, part, layers) if self.balanced else {},
-                uses,
-                {**_opened(model, part, loss, of_mean, self.trainable), **self._unreached(of_mean)},
-            ),
+            parameters=self._of_parameters(of_mean, uses, layers, loss),
         )
+
+    def _of_parameters(
+        self, gradients: Mapping[str, Tensor | None], uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
+        loss: Loss,
+    ) -> tuple[ParameterSignals, ...]:  # fmt: skip
+        """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
+        not depend on it.
+        """
+        radial = _radial_shares(self.model, self.parameters, self.part, layers) if self.balanced else {}
+        states = _opened(self.model, self.part, loss, gradients, self.trainable) | self._unreached(gradients)
+        rows, places = [], parameter_slots(self.model)
+        for name, parameter in self.parameters.items():
+            gradient, slots, w = gradients[name], places[name], parameter.detach()
+            module = self.model.get_submodule(slots[0][0])
+            turned = "lookup" in uses[name]  # the units of a table are its columns
+            numbers = _statistics(w.mT if turned else w)
+            if gradient is not None and numbers["unlike"] < ALIKE and w.dim() and mean_sq(gradient) > 0:
+                numbers["unlike"] = _statistics(gradient.mT if turned else gradient)["unlike"]
+            rows.append(
+                ParameterSignals(
+                    name=name,
+                    owners=tuple(path for path, _ in slots),
+                    attribute=slots[0][1],
+                    kind=type(module).__name__,
+                    shape=tuple(w.shape),
+                    numel=w.numel(),
+                    trainable=self.trainable[name],
+                    gradient=states.get(name) or _state(gradient),
+                    gradient_sq=0.0 if gradient is None else mean_sq(gradient),
+                    radial=radial.get(name, math.nan),
+                    along=math.nan if gradient is None else _radial_share(w, gradient.real),
+                    median_sq=float(w.square().median()) if w.dim() == 1 and w.numel() else math.nan,
+                    uses=tuple(sorted(uses[name])),
+                    rows=0 if gradient is None else _rows(gradient),
+                    **numbers,
+                    **_fans(module, w),
+                )
+            )
+        return tuple(rows)
 
     def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
         """Parameters without a gradient that the outputs depend on, and those of layers that run for nothing."""
@@ -429,14 +445,12 @@ def _same_along(model: nn.Module, part: Batch, y: Tensor, gradients: Mapping[str
         return found(part.call(model))
 
 
-def _radial_shares(model: nn.Module, batch: Batch, layers: Sequence[LayerSignals]) -> dict[str, float]:
+def _radial_shares(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], batch: Batch, layers: Sequence[LayerSignals]
+) -> dict[str, float]:
     """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
     behind = {layer.path for layer in layers if "norm" in layer.labels}
-    weights = {
-        name: p
-        for name, p in model.named_parameters()
-        if p.dim() > 1 and p.requires_grad and name.rpartition(".")[0] in behind and bool((p.detach() != 0).any())
-    }
+    weights = {name: p for name, p in parameters.items() if p.dim() > 1 and name.rpartition(".")[0] in behind}
     if not weights or not any(layer.normalises for layer in layers):
         return {}
     few = batch.narrow(0, FEW)
@@ -487,14 +501,10 @@ def _opened(
 def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
     """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
     few, found = batch.narrow(0, COMPARED), set()
-    parameters = dict(model.named_parameters())
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in (name for name, g in gradients.items() if g is None):
-        groups[name.rpartition(".")[0]].append(name)
-    without = [name for names in groups.values() for name in names]
+    without = [name for name, g in gradients.items() if g is None]  # those of a module one after the other
 
     def outputs_with(changed: Sequence[str]) -> Tensor:
-        kept = [(parameters[name].data, parameters[name].detach().clone()) for name in changed]
+        kept = [(p.data, p.detach().clone()) for p in map(model.get_parameter, changed)]
         for w, _ in kept:
             w.mul_(2).add_(0.1)
         try:
@@ -503,9 +513,10 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
             for w, before in kept:
                 w.copy_(before)
 
-    y = few.call(model) if without else None
-    if y is not None and not torch.equal(y, outputs_with(without)):
-        each = [[name] for name in without] if len(without) <= MOST_TRIED else [*groups.values()]
+    if without and not torch.equal(y := few.call(model), outputs_with(without)):
+        each = [[name] for name in without]
+        if len(without) > MOST_TRIED:
+            each = [[*names] for _, names in groupby(without, key=lambda name: name.rpartition(".")[0])]
         found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
     return dict.fromkeys(found, "cut")
 
@@ -535,56 +546,6 @@ def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
             if not attribute.startswith("_"):
                 look(value, f"{path}.{attribute}".lstrip("."))
     return tuple(names[id(each)] for each in tensors if id(each) in names)[::-1]
-
-
-def parameter_signals(
-    model: nn.Module,
-    gradients: Mapping[str, Tensor | None],
-    trainable: Mapping[str, bool],
-    radial: Mapping[str, float],
-    uses: Mapping[str, set[str]],
-    states: Mapping[str, Gradient],
-) -> tuple[ParameterSignals, ...]:
-    """Describe every floating-point parameter, by name: `gradients` of the batch's mean loss are None where the outputs
-    do not depend on it, and `states` are known of some.
-    """
-    places: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for path, module in model.named_modules():
-        for attribute, parameter in module._parameters.items():
-            if parameter is not None:
-                places[id(parameter)].append((path, attribute))
-    rows = []
-    for name, parameter in model.named_parameters():
-        if not parameter.is_floating_point():
-            continue
-        slots = places[id(parameter)]
-        module, w = model.get_submodule(slots[0][0]), parameter.detach()
-        gradient = gradients.get(name)
-        turned = "lookup" in uses.get(name, ())  # the units of a table are its columns
-        numbers = _statistics(w.mT if turned else w)
-        if gradient is not None and numbers["unlike"] < ALIKE and w.dim() and mean_sq(gradient) > 0:
-            numbers["unlike"] = _statistics(gradient.mT if turned else gradient)["unlike"]
-        rows.append(
-            ParameterSignals(
-                name=name,
-                owners=tuple(path for path, _ in slots),
-                attribute=slots[0][1],
-                kind=type(module).__name__,
-                shape=tuple(w.shape),
-                numel=w.numel(),
-                trainable=trainable[name],
-                gradient=states.get(name) or _state(gradient),
-                gradient_sq=0.0 if gradient is None else mean_sq(gradient),
-                radial=radial.get(name, math.nan),
-                along=math.nan if gradient is None else _radial_share(w, gradient.real),
-                median_sq=float(w.square().median()) if w.dim() == 1 and w.numel() else math.nan,
-                uses=tuple(sorted(uses.get(name, ()))),
-                rows=0 if gradient is None else _rows(gradient),
-                **numbers,
-                **_fans(module, w),
-            )
-        )
-    return tuple(rows)
 
 
 def _rows(gradient: Tensor) -> int:

@@ -37,9 +37,7 @@ BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the sc
 def outliers(net: Net) -> Finding | None:
     """HD201: a few entries far outside the rest of their tensor."""
     tails = {p.name: p.kurtosis for p in net.matrices if p.zeros < 0.2 and not math.isnan(p.kurtosis)}
-    if not tails:
-        return None
-    limit = max(KURTOSIS, 3 * median(tails.values()))
+    limit = max(KURTOSIS, 3 * median([*tails.values()] or [0.0]))
     hit = {name: tail for name, tail in tails.items() if tail > limit and net.named[name].largest > OUTLYING}
     if not (blocks := worst_first(hit)):
         return None
@@ -54,9 +52,8 @@ def outliers(net: Net) -> Finding | None:
 def sibling(net: Net) -> Finding | None:
     """HD202: one tensor is scaled differently from those of the same name and shape at other depths."""
     families: dict[str, list[ParameterSignals]] = defaultdict(list)
-    for p in net.matrices:
-        if p.weight_sq > 0:
-            families[net.siblings[p.name]].append(p)
+    for p in (p for p in net.matrices if p.weight_sq > 0):
+        families[net.siblings[p.name]].append(p)
     hit: dict[str, float] = {}
     for family in families.values():
         middle = median(math.log(p.weight_sq) for p in family)
@@ -99,14 +96,10 @@ def groups_forgotten(net: Net) -> Finding | None:
 
 def summed_fans(net: Net) -> Finding | None:
     """HD204: Xavier's fans were summed over all dimensions of a kernel."""
-    summed = [
-        p
-        for p in net.weights
-        if p.kernel > 1
-        and "convolution" in p.uses
-        and abs(p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 - 1) < 4 * math.sqrt(2 / p.numel) + 0.01
-    ]  # fmt: skip
-    if len(summed := [p for p in summed if not _is_plain(p)]) < 2:
+    kernels = [p for p in net.weights if p.kernel > 1 and "convolution" in p.uses and not _is_plain(p)]
+    times = {p.name: p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 for p in kernels}
+    summed = [p for p in kernels if abs(times[p.name] - 1) < 4 * math.sqrt(2 / p.numel) + 0.01]
+    if len(summed) < 2:
         return None
     summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
     blocks = tuple(p.name for p in summed)
@@ -123,10 +116,8 @@ def _is_plain(p: ParameterSignals) -> bool:
 def large_bias(net: Net) -> Finding | None:
     """HD205: a bias drowns what its layer computes from the inputs, or holds gates open or shut."""
     hit: dict[str, float] = {}
-    for path in net.hidden:
+    for path in (o for o in net.hidden if not GATES & {*net.layers[o].labels}):  # these set how long or how much
         layer = net.layers[path]
-        if GATES & set(layer.labels):
-            continue  # it sets how long or how much, as that of Mamba's steps
         drive = net.scale(path) * layer.x_sq
         for bias in (p for p in net.parameters if path in p.owners and "bias" in p.attribute):
             size = bias.weight_sq - bias.mean**2 * ("softmax" in layer.labels)  # which takes the mean away
@@ -208,9 +199,8 @@ def below_epsilon(net: Net) -> Finding | None:
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
         what = f"{listed(blocks)} reads numbers that are alike, one alone, or small beside its ε: it"
-        advice = (
-            "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a pooling."
-        )
+        advice = "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a"
+        advice += " pooling."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
@@ -261,10 +251,8 @@ def cannot_learn(net: Net) -> Finding | None:
 def undefined(net: Net) -> Finding | None:
     """HD401: gradients that are no numbers, though outputs and loss are; those nearest the outputs first."""
     hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
-    if not hit:
+    if not (blocks := tuple(p.name for p in sorted(hit, key=net.place, reverse=True))):
         return None
-    hit.sort(key=net.place, reverse=True)
-    blocks = tuple(p.name for p in hit)
     message = f"The gradients of {listed(blocks)} are NaN or infinite, while the loss is a number."
     advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
     return Finding("HD401", "fault", blocks, message, advice, math.nan, 0.0)
@@ -383,8 +371,7 @@ def _adapted(net: Net, frozen: ParameterSignals) -> bool:
 def detached(net: Net) -> Finding | None:
     """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
-    cut.sort(key=net.place, reverse=True)
-    if not (blocks := tuple(p.name for p in cut)):
+    if not (blocks := tuple(p.name for p in sorted(cut, key=net.place, reverse=True))):
         return None
     message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
     advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `.item()`."
