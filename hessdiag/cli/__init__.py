@@ -27,22 +27,16 @@ app = typer.Typer(
 
 @app.callback(help=HELP, invoke_without_command=True)
 def hessdiag(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", callback=lambda asked: _show_version(asked), is_eager=True, help="print it")
-    ] = False,
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print it")] = False
 ) -> None:
-    """Print the help where no command is given."""
+    """Print the version, or the help where no command is given."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"hessdiag {installed('hessdiag')}")
+        raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"hessdiag {version('hessdiag')}")
-        raise typer.Exit
 
 
 for command in (describe, diagnose, explain, compare, lr, sharpness, predict, prescribe, check_init):

@@ -7,10 +7,8 @@ from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import typer
-
 from hessdiag.cli.options import Csv, Curvature, FailOn, Fit, Html, MaxSpread, Model, Plots, Subject, grouped
-from hessdiag.cli.printing import Printing, complain, gate_findings, gate_spread
+from hessdiag.cli.printing import Printing, fail, gate_findings, gate_spread
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
@@ -43,8 +41,7 @@ def diagnose(
     printing.show(report, csv=csv, html=html)
     gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
-        complain(f"hessdiag: {report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
-        raise typer.Exit(1)
+        fail(f"{report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
     gate_findings(report.findings, fail_on)
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter
@@ -116,9 +116,8 @@ class Network(Place):
         """Find the network that MODEL names."""
         from hessdiag.models.sources import resolve_model
 
-        given, size = parse_arguments(self.arg or []), self.shape
         with redirect_stdout(sys.stderr):
-            return resolve_model(model, arguments=given, input_size=size, output=output)
+            return resolve_model(model, arguments=parse_arguments(self.arg or []), input_size=self.shape, output=output)
 
     @property
     def mode(self) -> str:
@@ -173,18 +172,12 @@ class Subject(Measured):
         from hessdiag.loading.initialisation import AS_BUILT
         from hessdiag.loading.user_code import load_function
 
-        settings: dict[str, Any] = {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim}
-        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.dtype, "mode": self.mode}
+        data = load_function(self.data, what="--data") if self.data else None
+        settings: dict[str, Any] = {"init": self.init or AS_BUILT, "weights": self.weights, "data": data, "say": say}
+        settings |= {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim, "mode": self.mode}
+        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.dtype}
         with redirect_stdout(sys.stderr):
-            prepared = preparation.prepare(
-                source,
-                init=self.init or AS_BUILT,
-                weights=self.weights,
-                data=load_function(self.data, what="--data") if self.data else None,
-                say=say,
-                **(settings | changed),
-            )
-        return source, prepared
+            return source, preparation.prepare(source, **(settings | changed))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,10 +216,9 @@ def parse_arguments(texts: list[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
             raise HessdiagError(f"--arg {text!r}: write a name and a value, as in --arg depth=3")
-        try:
+        arguments[key] = value
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # which other texts raise
             arguments[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # what it raises for other texts
-            arguments[key] = value
     return arguments
 
 

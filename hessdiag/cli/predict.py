@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -67,13 +67,11 @@ def _build(source: ModelSource, *, init: str, seed: int) -> BuiltNetwork:
     from hessdiag.loading.initialisation import AS_BUILT
     from hessdiag.loading.prepare import random_network
 
-    try:
+    with suppress(Exception):  # constructors that look at their numbers; what else fails, fails again below
         with torch.device("meta"):
             built = source.build()
-    except Exception:  # a constructor that looks at its numbers; if it is wrong for another reason, this says so
-        return random_network(source, init=AS_BUILT, seed=seed)
-    if init or sum(p.numel() for p in built.module.parameters()) > MAX_BUILT:
-        return built
+        if init or sum(p.numel() for p in built.module.parameters()) > MAX_BUILT:
+            return built
     return random_network(source, init=AS_BUILT, seed=seed)
 
 

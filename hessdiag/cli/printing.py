@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -54,7 +54,7 @@ class Printing:
     def say(self, message: str) -> None:
         """Tell something apart from the results."""
         if not self.quiet:
-            complain(message)
+            print(message, file=sys.stderr)
 
     def show(self, result: Any, *, csv: str = "", html: str = "", text: str | None = None) -> None:
         """Save a result in the asked-for forms, and print it, or `text`; in colour where stdout is a terminal."""
@@ -85,9 +85,10 @@ class Printing:
                     self.say(f"drew {path}")
 
 
-def complain(message: str) -> None:
-    """Say something with `--quiet` too, as why a gate failed."""
-    print(message, file=sys.stderr)
+def fail(message: str) -> NoReturn:
+    """Exit with 1, and say why with `--quiet` too."""
+    print(f"hessdiag: {message}", file=sys.stderr)
+    raise typer.Exit(1)
 
 
 def print_coloured(text: str) -> None:
@@ -108,17 +109,14 @@ def coloured(text: str) -> Text:
     return styled
 
 
-def gate_findings(findings: Iterable[Finding], fail_on: str | None) -> None:
+def gate_findings(findings: Iterable[Finding], fail_on: Severity | None) -> None:
     """Exit with 1 where a finding is as severe as `fail_on`; nothing happens where that is None."""
-    if fail_on is None:
-        return
     from hessdiag.results.findings import is_as_grave
 
     for finding in findings:
-        if is_as_grave(finding, cast("Severity", fail_on)):
+        if fail_on is not None and is_as_grave(finding, fail_on):
             where = f" at {finding.blocks[0]}" if finding.blocks else ""
-            complain(f"hessdiag: {finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
-            raise typer.Exit(1)
+            fail(f"{finding.severity} {finding.rule}{where}, for --fail-on {fail_on}")
 
 
 def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None:
@@ -126,5 +124,4 @@ def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None
     if max_spread is not None and not found <= max_spread:
         from hessdiag.results.numbers import short
 
-        complain(f"hessdiag: spread of σ²{of} is {short(found)}, over --max-spread {max_spread:g}")
-        raise typer.Exit(1)
+        fail(f"spread of σ²{of} is {short(found)}, over --max-spread {max_spread:g}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import chain
@@ -158,13 +158,11 @@ def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str]) -> tupl
 
 def _names(model: nn.Module) -> list[str]:
     """The arguments of `forward`; none where it takes any."""
-    try:
+    with suppress(TypeError, ValueError):  # compiled code tells nothing
         parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # compiled code tells nothing
-        return []
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return []
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return []
 
 
 @dataclass(frozen=True)
@@ -416,11 +414,10 @@ def try_model(
 
 
 def _runs(model: nn.Module, batch: Batch) -> bool:
-    try:
+    with suppress(Exception):  # of the user's
         batch.run(model)
-    except Exception:  # of the user's
-        return False
-    return True
+        return True
+    return False
 
 
 def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:

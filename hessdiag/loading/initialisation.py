@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -37,7 +37,7 @@ CALLED = {
     "module": "called with every module, as by model.apply",
     "model": "called once, with the whole model",
 }
-NAMES = {"w": "weight", "tensor": "weight", "m": "module", "layer": "module", "net": "model", "network": "model"}
+NAMES = dict.fromkeys(("module", "m", "layer"), "module") | dict.fromkeys(("model", "net", "network"), "model")
 ADVICE = "name its first parameter weight, module or model, for what it is to be called with"
 
 
@@ -53,8 +53,7 @@ def resolve(scheme: Scheme, *, say: Callable[[str], None] = lambda message: None
         return partial(apply_function, function=load_function(scheme, what="init"), say=say)
     if not callable(scheme) or isinstance(scheme, nn.Module):
         raise HessdiagError(f"init is {kind_of(scheme)}: pass a name such as 'fan-in', or a function")
-    given = scheme if isinstance(scheme, NamedFunction) else NamedFunction("init", name_of(scheme), scheme)
-    return partial(apply_function, function=given, say=say)
+    return partial(apply_function, function=NamedFunction("init", name_of(scheme), scheme), say=say)
 
 
 def name_of(scheme: Scheme) -> str:
@@ -63,9 +62,7 @@ def name_of(scheme: Scheme) -> str:
     >>> name_of("fan-in"), name_of(nn.init.orthogonal_)
     ('fan-in', 'orthogonal_')
     """
-    if isinstance(scheme, str):
-        return scheme
-    return scheme.reference if isinstance(scheme, NamedFunction) else getattr(scheme, "__name__", repr(scheme))
+    return scheme if isinstance(scheme, str) else getattr(scheme, "__name__", repr(scheme))
 
 
 def apply_function(
@@ -108,12 +105,10 @@ def called_with(function: Callable[..., object]) -> str:
     >>> called_with(nn.init.orthogonal_), called_with(lambda m: None)
     ('weight', 'module')
     """
-    try:
-        first = next(iter(inspect.signature(function).parameters), "weight")
-    except (TypeError, ValueError):  # some functions written in C tell nothing
-        first = "weight"
-    named = NAMES.get(first, first)
-    return named if named in CALLED else "weight"
+    with suppress(TypeError, ValueError):  # some functions written in C tell nothing
+        first = next(iter(inspect.signature(function).parameters), "")
+        return NAMES.get(first, "weight")
+    return "weight"
 
 
 def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) -> bool:

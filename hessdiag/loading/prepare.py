@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole
-from hessdiag.data.batch import Batch, BatchDim
+from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import Read, Tally
 from hessdiag.data.stream import batches as split
@@ -34,11 +34,10 @@ class Prepared:
     Attributes:
         module: the network, on its device and in its dtype.
         batch: the first inputs and targets, likewise.
-        class_dim: dimension of the classes in the outputs, where it was asked for or is known of the network.
-        batch_dim, examples: as of `hessdiag.diagnose`.
         init: the initialisation, `"as built"`, or the file that the weights were loaded from.
         data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
         more: later batches, of which each is read once.
+        how: options of what measures: how it reads inputs and outputs.
         tally: how many batches were read so far, of how many.
     """
 
@@ -47,16 +46,8 @@ class Prepared:
     init: str
     data: str
     more: Iterator[Batch]
-    class_dim: int | None = None
-    batch_dim: BatchDim = 0
-    examples: str = "batch"
-    tally: Tally = field(default_factory=lambda: Tally(1, 1))
-
-    @property
-    def how(self) -> dict[str, Any]:
-        """Options of what measures: how it reads inputs and outputs."""
-        return {"class_dim": self.class_dim, "batch_dim": self.batch_dim, "examples": self.examples,
-                "output": self.batch.output}  # fmt: skip
+    how: Mapping[str, Any]
+    tally: Tally
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -101,19 +92,19 @@ def prepare(
     else:
         tally, origin_of_data = Tally(), data.reference
         reads = reader(module, batch_dim, examples, None)
-        read = seeded(read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads), seed)
+        read = read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads, seed=seed)
     batch = replace(next(read).to(where, dtype), output=source.output)
     more = (later.to(where, dtype) for later in read)
     if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
-        tried = batch.narrow(0, 2)
-        with preserve_state(module, seed=0, mode=mode, call=lambda: tried.run(module)), torch.no_grad():
+        with preserve_state(module, seed=0, mode=mode, call=lambda: batch.narrow(0, 2).run(module)), torch.no_grad():
             outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
         if loss == "cross-entropy" and class_dim is None:
             class_dim = network.class_dim if outputs.y.dim() > 2 else None
         if data is None:
             usual = class_dim if class_dim is not None else outputs.class_dim
             batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
-    return Prepared(module, batch, origin, origin_of_data, more, class_dim, batch_dim, examples, tally)
+    how = {"class_dim": class_dim, "batch_dim": batch_dim, "examples": examples, "output": source.output}
+    return Prepared(module, batch, origin, origin_of_data, more, how, tally)
 
 
 def random_network(
@@ -152,31 +143,24 @@ def random_targets(
 
 
 def read_batches(
-    function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally | None = None, read: Read = Batch.of
+    function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally, read: Read = Batch.of, seed: int = 0
 ) -> Iterator[Batch]:
     """The batches that a user's function gives, up to `most`; later ones are never asked for.
 
-    Of a single batch the first `batch_size` examples are taken; of several, each is taken whole.
+    Of a single batch the first `batch_size` examples are taken; of several, each is taken whole. While the function
+    runs, torch's random numbers are from the seed, as where a DataLoader shuffles.
     """
     function.check_arguments({})
-    how: dict[str, Any] = {"label": function.label, "batch_size": batch_size, "tally": tally or Tally(), "read": read}
-    source = islice(split(function(), **how), most)
-    while True:
-        with function.running():
-            batch = next(source, None)
-        if batch is None:
-            return
-        yield batch.narrow(0, batch_size) if most == 1 else batch
 
+    def given() -> Iterator[Batch]:
+        yield from split(function(), label=function.label, batch_size=batch_size, tally=tally, read=read)
 
-def seeded(read: Iterator[Batch], seed: int) -> Iterator[Batch]:
-    """The same batches with torch's random numbers from a seed while each is read, as where a DataLoader shuffles."""
-    state = stream(seed, "data").get_state()
+    source, state = islice(given(), most), stream(seed, "data").get_state()
     while True:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), function.running():
             torch.set_rng_state(state)
-            batch = next(read, None)
+            batch = next(source, None)
             state = torch.get_rng_state()
         if batch is None:
             return
-        yield batch
+        yield batch.narrow(0, batch_size) if most == 1 else batch

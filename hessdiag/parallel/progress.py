@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from hessdiag.errors import HessdiagError
@@ -16,7 +16,7 @@ PATIENCE = 1.0  # seconds before a line in a terminal: short measurements stay s
 SILENCE, PAUSE = 10.0, 30.0  # elsewhere: seconds before the first line, and from one to the next
 CLEAR = "\r\x1b[2K"  # the line of a terminal
 Progress = Callable[[str], None] | bool | None
-_SHOWN: ContextVar[_Called | _Lines | None] = ContextVar("progress display", default=None)
+_SHOWN: ContextVar[Callable[[str], None] | None] = ContextVar("progress display", default=None)
 
 
 @contextmanager
@@ -32,9 +32,9 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise HessdiagError(f"progress {progress!r}: pass True, or a function that is called after each step")
-    display: _Called | _Lines | None = None
+    display: Callable[[str], None] | None = None
     if callable(progress):
-        display = _Called(progress)
+        display = progress
     elif progress is not False and os.environ.get("RANK", "0") == "0":  # of several processes, the first one shows
         display = _Lines(title, total, at_once=bool(progress))
     token = _SHOWN.set(display)
@@ -48,26 +48,20 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
 
 def announce(step: str, count: int, *, gradients: float = 0) -> None:
     """Tell the innermost `showing` that `count` steps of a kind are to come, as costly as so many gradients in all."""
-    if display := _SHOWN.get():
+    if isinstance(display := _SHOWN.get(), _Lines):
         display.announce(step, count, gradients)
 
 
 def advance(step: str) -> None:
     """Tell the innermost `showing` that a step is done."""
     if display := _SHOWN.get():
-        display.advance(step)
+        display(step)
 
 
 def _is_terminal() -> bool:
-    try:
+    with suppress(AttributeError, ValueError):  # none, or a closed one
         return sys.stderr.isatty()
-    except (AttributeError, ValueError):  # none, or a closed one
-        return False
-
-
-class _Called:
-    def __init__(self, function: Callable[[str], None]) -> None:
-        self.advance, self.announce = function, lambda *_: None
+    return False
 
 
 class _Lines:
@@ -92,7 +86,7 @@ class _Lines:
         self.cost = f", about {expected:.0f} s in all ({gradients:.0f} gradients)" if expected >= PATIENCE else ""
         self._say(step, beforehand=expected >= SILENCE)
 
-    def advance(self, step: str) -> None:
+    def __call__(self, step: str) -> None:
         self.done += 1
         self._say(step)
 

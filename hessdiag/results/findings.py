@@ -191,8 +191,6 @@ def label(names: Sequence[str], limit: int = 3) -> str:
 
 def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
     """Largest over smallest σ², and the interval that sampling noise leaves open."""
-    if not blocks:
-        return math.nan, math.nan, math.nan
     value = spread([block.avg_sq_singular_value for block in blocks])
     if all(block.stderr == 0 for block in blocks):
         return value, value, value

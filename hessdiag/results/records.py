@@ -23,6 +23,7 @@ import numpy as np
 from hessdiag.errors import HessdiagError
 
 R = TypeVar("R", bound="Record")
+_hints = cache(typing.get_type_hints)  # evaluating annotations takes longer than the rest of reading a block
 
 
 class Record:
@@ -46,10 +47,7 @@ class Record:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """Return JSON text, which `from_json` reads back exactly; also write it to `path` when one is given."""
-        text = dumps(self.to_dict())
-        if path is not None:
-            write_text(path, text)
-        return text
+        return saved(dumps(self.to_dict()), path)
 
     @classmethod
     def from_json(cls: type[R], source: str | os.PathLike[str]) -> R:
@@ -124,11 +122,6 @@ def _plain(value: Any) -> Any:
     return value.to_dict() if isinstance(value, Record) else value
 
 
-@cache  # evaluating annotations takes longer than the rest of reading a block
-def _hints(cls: Any) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
 def _typed(value: Any, hint: Any) -> Any:
     """Convert parsed JSON to the type that a field is annotated with."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -159,6 +152,13 @@ def make_folder(folder: str | os.PathLike[str]) -> Path:
     except OSError as error:
         raise HessdiagError(f"cannot make the folder {str(folder)!r} ({error.strerror})") from error
     return Path(folder)
+
+
+def saved(text: str, path: str | os.PathLike[str] | None) -> str:
+    """Return a text, also written to `path` when one is given."""
+    if path is not None:
+        write_text(path, text)
+    return text
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:

@@ -19,7 +19,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import MATRICES, MODES, BlockReport, Heatmap
 from hessdiag.results.findings import Finding, Verdict, judge, others, told, weigh
 from hessdiag.results.numbers import away, geometric_mean, percent, short, spread
-from hessdiag.results.records import Record, write_text
+from hessdiag.results.records import Record, saved
 from hessdiag.results.signals import Signals
 from hessdiag.results.text_table import (
     Detail,
@@ -39,19 +39,8 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "SPREAD_KEYS", "BlockReport", "Heatmap", "Report", "cells", "scale_invariant"]
 
 SPREAD_KEYS = ("gamma", "nu", "avg_sq_singular_value")
-COLUMNS = {  # titles, with the attributes of a block that they show; the last ones go first where it is narrow
-    "block": "name",
-    "shape": "shape",
-    "γ": "gamma",
-    "ν": "nu",
-    "σ²": "avg_sq_singular_value",
-    "± %": "stderr",
-    "γ/σ²": "ratio",
-    "relative": "relative_ratio",
-    "tr G": "trace",
-    "ς": "activation_scaling",
-    "γ curv.": "gamma_curvature",
-}
+# The last ones go first where it is narrow.
+COLUMNS = ("block", "shape", "γ", "ν", "σ²", "± %", "γ/σ²", "relative", "tr G", "ς", "γ curv.")
 MOST_FINDINGS = 2  # that are told in full, without -v
 BLIND = 1e-4  # share of a gradient along its weight: about 1 in general, rounding where the network is blind to it
 MOST_ROWS = 12
@@ -159,10 +148,7 @@ class Report(Printed, Record):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
         names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
         frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
-        text = str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n"))
-        if path is not None:
-            write_text(path, text)
-        return text
+        return saved(str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n")), path)
 
     def text(self, detail: Detail = "table") -> str:
         """Return the verdict with the gravest findings and the balance (`"brief"`), a table of the layers, or all."""
@@ -228,7 +214,7 @@ def sampling(report: Report) -> str:
 
 def block_table(report: Report) -> TextTable:
     """All symbols of all blocks, in execution order."""
-    return with_values([*COLUMNS], [cells(block) for block in report.blocks], left=2)
+    return with_values(COLUMNS, [cells(block) for block in report.blocks], left=2)
 
 
 def cells(block: BlockReport) -> list[str]:

@@ -92,11 +92,6 @@ class Cadence:
         """Leave the time until the next step out of the account."""
         self._since = None
 
-    @property
-    def share(self) -> float:
-        """Seconds of measurements for each second of training so far."""
-        return self.spent / self.trained if self.trained > 0 else float("inf")
-
 
 class Monitor:
     """Measure γ, ν, σ², learning rates and findings on a few examples now and then, and log them.
@@ -209,7 +204,7 @@ class Monitor:
     @property
     def share(self) -> float:
         """Seconds of measurements for each second of training so far."""
-        return self._cadence.share
+        return self._cadence.spent / self._cadence.trained if self._cadence.trained > 0 else math.inf
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return one row a measurement, by step."""
@@ -263,11 +258,8 @@ class Monitor:
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the module inside `torch.compile`'s and data-parallel wrappers, which has the plain names of blocks."""
     wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while True:
-        inner = getattr(model, "_orig_mod", model.module if isinstance(model, wrappers) else None)
-        if inner is None:
-            return model
-        model = inner
+    inner = getattr(model, "_orig_mod", model.module if isinstance(model, wrappers) else None)
+    return model if inner is None else unwrapped(inner)
 
 
 def _check_whole_parameters(model: nn.Module) -> None:

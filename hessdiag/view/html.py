@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from hessdiag.arguments import check_kind
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.numbers import short
-from hessdiag.results.records import write_text
+from hessdiag.results.records import saved
 from hessdiag.results.report import Report, block_table, layer_table
 from hessdiag.results.setups import InitCheck
 from hessdiag.results.text_table import printable
@@ -35,10 +35,7 @@ def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = No
     check of an initialisation its text and its maps.
     """
     check_kind("report", report, (Report, InitCheck), "pass the Report of hessdiag.diagnose")
-    text = _page_of_check(report) if isinstance(report, InitCheck) else _page(report)
-    if path is not None:
-        write_text(path, text)
-    return text
+    return saved(_page_of_check(report) if isinstance(report, InitCheck) else _page(report), path)
 
 
 def _page_of_check(check: InitCheck) -> str:

@@ -1,23 +1,21 @@
 """Every form in which a function may give a batch, and those that are refused."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from hessdiag.data.batch import Batch
 from hessdiag.data.stream import Tally
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.prepare import read_batches, seeded
+from hessdiag.loading.prepare import read_batches
 from hessdiag.loading.user_code import NamedFunction
 
 X, T = torch.randn(6, 4), torch.randint(3, (6,))
 
 
 def read(content, batch_size: int = 5):
-    return next(read_batches(NamedFunction("--data", "d:f", lambda: content), batch_size=batch_size, most=1))
+    function = NamedFunction("--data", "d:f", lambda: content)
+    return next(read_batches(function, batch_size=batch_size, most=1, tally=Tally()))
 
 
 @pytest.mark.parametrize(("content", "most", "expected"), [
@@ -74,7 +72,7 @@ def test_keyword_and_positional_inputs_and_no_later_batch() -> None:
     assert batch.size == 5
     assert not batch.args[0].requires_grad
     with pytest.raises(HessdiagError, match=r"--data .* missing a required argument: .path.: give it a default"):
-        next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1))
+        next(read_batches(NamedFunction("--data", "d:f", lambda path: X), batch_size=2, most=1, tally=Tally()))
 
 
 def failing():
@@ -101,15 +99,12 @@ def test_what_a_shuffling_loader_gives_follows_from_the_seed() -> None:
     """And torch's own random state is as it was."""
     rows = torch.utils.data.TensorDataset(torch.arange(40.0).unsqueeze(1))
     loader = torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True)
-
-    def batches() -> Iterator[Batch]:
-        for (x,) in loader:
-            yield Batch.of(x, None)
+    function = NamedFunction("--data", "d:f", lambda: loader)
 
     def read(seed: int) -> list[float]:
         torch.seed()
         before = torch.get_rng_state()
-        found = list(seeded(batches(), seed))
+        found = list(read_batches(function, batch_size=8, most=None, tally=Tally(), seed=seed))
         assert torch.equal(torch.get_rng_state(), before)
         return [float(value) for batch in found for value in batch.args[0]]
 

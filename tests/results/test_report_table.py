@@ -14,7 +14,7 @@ import transformers as tf
 from torch import nn
 
 from hessdiag.results.findings import Finding
-from hessdiag.results.report import COLUMNS, BlockReport, Report
+from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
 from hessdiag.results.text_table import WIDTH, Detail, fit_names, layer_of
 from tests.reports import build_block, build_report
 from tests.signals import network
@@ -115,10 +115,10 @@ def test_every_column_says_which_attribute_it_shows() -> None:
     page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| (.+?) \| `(\w+)` \|", page, re.MULTILINE)
     legend = {title: name for titles, name in told for title in titles.split(", ")}
-    assert set(COLUMNS.values()) <= {f.name for f in dataclasses.fields(BlockReport)}
-    for title, name in COLUMNS.items():
-        if title not in ("block", "shape"):
-            assert legend[title] == name
+    noisy = build_block(stderr=0.01, ended="sampled")
+    for title, *shown in zip(COLUMNS[2:], cells(noisy)[2:], strict=True):
+        changed = cells(dataclasses.replace(noisy, **{legend[title]: 0.123}))
+        assert [changed[COLUMNS.index(title)]] != shown
 
 
 @pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])

@@ -7,7 +7,6 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from hessdiag.arguments import check_kind
@@ -33,19 +32,17 @@ def draw_density(found: Sharpness, name: str = "") -> Figure:
     with style.context("whitegrid"):
         figure = Figure(figsize=(5.6, 3.2))
         axes = figure.subplots(subplot_kw={"xscale": "log", "yscale": "log"})
-        legend = []
         for (label, (share, error)), colour in zip(sides.items(), style.COLOURS, strict=False):
             if share.any():
                 shown = np.where(share > 0, share, np.nan)
-                axes.step(at, shown, where="post", color=colour)
+                axes.step(at, shown, where="post", color=colour, label=label)
                 low, high = np.maximum(share - Z95 * error, 0.1 / block.numel), share + Z95 * error
                 axes.fill_between(at, low, high, where=share > 0, step="post", color=colour, alpha=0.25, linewidth=0)
-                legend.append(Line2D([], [], color=colour, label=label))
         axes.set(ylim=(0.5 / block.numel, 2), xlabel="λ", ylabel="share of eigenvalues")
         starts = len(block.nodes)
         how = "all eigenvalues" if starts == 1 else f"Lanczos quadrature, {starts} starts, bands of 95 %"
         note = " · ".join((how, found.matrix, found.loss, f"mean of {found.batch_size} examples", found.init))
-        style.frame(figure, title=f"Eigenvalues of {name or found.name}", note=note, legend=legend)
+        style.frame(figure, title=f"Eigenvalues of {name or found.name}", note=note, legend=axes.get_lines())
     return figure
 
 

@@ -58,8 +58,7 @@ def draw_layers(report: Report) -> Figure:
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     frame = report.to_dataframe().assign(row=row_names(report.blocks))
-    names = list(frame["row"].unique())
-    places = frame["row"].map(names.index)
+    places, names = frame["row"].factorize()
     with style.context("whitegrid"):
         figure = Figure(figsize=(8.5, (0.34 if len(names) <= 12 else 0.2) * len(names) + 1.7))
         axes = figure.subplots()
@@ -76,7 +75,7 @@ def draw_layers(report: Report) -> Figure:
                 noisy = shown[drawable(shown["stderr"].to_numpy(float))]
                 axes.errorbar(noisy[series.key], noisy["y"], xerr=Z95 * noisy["stderr"], fmt="none",
                               ecolor=series.colour, elinewidth=1.6, zorder=3)  # fmt: skip
-        axes.set_yticks(range(len(names)), labels=style.short_labels(names))
+        axes.set_yticks(range(len(names)), labels=style.short_labels(list(names)))
         axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)
         low, high = axes.get_xlim()
