@@ -46,7 +46,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     initial, mean = float(loss.of_all(at, targets).detach()), float(values.mean())
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
-    turns = {piece: _rises(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"}
+    endless = [_endless(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"]
     names: tuple[str, ...] = ("",)
     bounds: Bound | None = None
     with suppress(Exception):  # of an operation of the user's
@@ -62,10 +62,10 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
 
     constant = chance
     if kind == "other":
-        free = -1 not in turns.values() and last != "LogSoftmax"
+        free = not any(endless) and last != "LogSoftmax"
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
-    if told or (len(turns) > 1 and -1 in turns.values()):  # made harder, as by a margin, or without a least
+    if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
     known = at.numel() > MOST_FITTED or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
@@ -78,7 +78,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
     if bool(given.any()):  # of which a part of the loss is, too
         asked.pop("learnable", None)
-    wide = [float(at[:, a:b].flatten(1).var(1).mean()) for (a, b), way in turns.items() if way == 0]
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -92,9 +91,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **_broadcast(loss, y, targets, part.rows),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
-        "unbounded": [*turns.values()] == [-1]
-        and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
-        "logits_sq": max(wide, default=math.nan),
+        "unbounded": endless == [True] and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" else math.nan,
         "shown": _shown(model, part, own),
@@ -267,7 +264,7 @@ def _agreement(moved: Tensor, targets: Tensor) -> float:
     return float(torch.corrcoef(torch.stack([moved.flatten().double(), targets.flatten().double()]))[0, 1])
 
 
-FAR, SAME_SLOPE, NO_SLOPE = 1e3, 0.02, 1e-4
+FAR, SAME_SLOPE = 1e3, 0.02
 
 
 def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
@@ -341,33 +338,25 @@ def _pull(y: Tensor, own: Tensor) -> float:
     return min(math.sqrt(mean_sq(own)), math.sqrt(mean_sq(own * y)) / FELT)
 
 
-def _rises(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: tuple[int | None, int | None]) -> float:
-    """How the loss goes on where the outputs of a piece rise together without end, and where they fall.
-
-    -1 if it falls in proportion, so that it has no least value; 0 if it stays as it is for each example, as that of
-    logits does; else 1.
-    """
+def _endless(
+    loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: tuple[int | None, int | None]
+) -> bool:
+    """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall."""
     piece = slice(*columns)
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
-    single = y[0, piece].numel() < 2
-    if (columns[0] is None and (targets is None or single)) or not pull > 0:
-        return 1.0
-    side = 1.0 - 2.0 * (torch.arange(len(y), device=y.device) % 2).view(-1, *[1] * (y.dim() - 1))
+    if (columns[0] is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
+        return False
 
-    def at(step: Tensor | float) -> float:
+    def at(step: float) -> float:
         moved = y.clone()
         moved[:, piece] += step
         return float(loss.of_all(moved, targets).detach())
 
     try:
-        now, apart = at(0.0), at(FAR * side.to(y))
-        ways = [((now - at(step)) / FAR, (at(step) - at(2 * step)) / FAR) for step in (FAR, -FAR)]
+        ways = [((at(0.0) - at(step)) / FAR, (at(step) - at(2 * step)) / FAR) for step in (FAR, -FAR)]
     except Exception:  # a loss of the user's, of outputs that it was not made for
-        return 1.0
-    if any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in ways):
-        return -1.0
-    flat = max(abs(now - apart) / FAR, *(abs(falls) for falls, _ in ways)) < NO_SLOPE * pull
-    return 0.0 if flat and not single else 1.0
+        return False
+    return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in ways)
 
 
 NEARLY_ALL = 0.99  # of the positions that count

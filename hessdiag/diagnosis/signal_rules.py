@@ -15,7 +15,7 @@ ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
-INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 200.0  # bytes are below a fault
+INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 500.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e8, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
@@ -27,12 +27,12 @@ def initial_loss(net: Net) -> Finding | None:
     signals, ratio, classes = net.signals, net.loss_ratio, net.signals.loss_kind == "cross-entropy"
     note, warn, fault = CLASSES if classes else NUMBERS
     if not ratio > note:
-        return _wide_logits(net)
+        return None
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
     away = signals.initial_loss if math.isnan(signals.chance_sq) else min(signals.initial_loss, signals.chance_sq)
     near = not classes and max(away, signals.output_sq) < 1  # a few steps away
     if not surely > note / 2 or near or raw_inputs(net) or raw_targets(net):
-        return _wide_logits(net)
+        return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
         bias = net.bias_of(net.head)
@@ -59,20 +59,7 @@ def initial_loss(net: Net) -> Finding | None:
     return Finding("HD101", graded(surely, warn, fault) if blocks else "note", blocks, message, advice, ratio, note)
 
 
-WIDE_LOGITS, SMALLER = 16.0, 10.0
-
-
-def _wide_logits(net: Net) -> Finding | None:
-    """HD101 where no guess is known, as of a policy: the loss takes logits, and these are wide."""
-    spread = net.signals.logits_sq
-    if not spread > WIDE_LOGITS:
-        return None
-    heads = {net.name_of(o): net.layers[o].out_sq for o in net.backbone if "output" in net.layers[o].labels}
-    blocks = worst_first(heads)[:1]
-    message = f"Logits differ by {short(math.sqrt(spread))} (usual: below {trimmed(math.sqrt(WIDE_LOGITS))}), so that"
-    message += f" one class has nearly all probability, through {listed(blocks)}."
-    advice = f"Multiply the last layer by {short(spread**-0.5)}, or start it at zero: `torch.nn.init.zeros_`."
-    return Finding("HD101", "warning", blocks, message, advice, spread, WIDE_LOGITS)
+SMALLER = 10.0
 
 
 def _excesses(net: Net) -> dict[str, float]:
@@ -159,7 +146,7 @@ def depth_scale(net: Net) -> Finding | None:
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    limit = CHAIN if forward > 0 or len(chain) >= DEEP else DECAY
+    limit = CHAIN if forward > 0 else CHAIN_FAULT if len(chain) >= DEEP else DECAY
     if max(abs(product), measured) < math.log(limit) or measured < math.log(5):
         return None  # a nonlinearity may hold its own scale, as a saturating one does
     severity: Severity = "fault" if forward > 0 and measured > math.log(CHAIN_FAULT) else "warning"

@@ -139,9 +139,9 @@ def _typed(value: Any, hint: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         return None if value is None else _typed(value, next(h for h in arguments if h is not types.NoneType))
     if isinstance(hint, type) and issubclass(hint, Record):
-        given = {key: each for key, each in dict(value).items() if key not in {"schema", *hint.derived}}
         hints = _hints(hint)  # type: ignore[arg-type]
-        return hint(**{key: _typed(each, hints.get(key)) for key, each in given.items()})
+        known = {f.name for f in fields(hint)} & value.keys()  # type: ignore[arg-type]  # other versions have others
+        return hint(**{name: _typed(value[name], hints[name]) for name in known})
     return value
 
 

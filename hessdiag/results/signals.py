@@ -158,7 +158,6 @@ class Signals(Record):
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
-        logits_sq: variance over an example's outputs, where the loss stays as it is if they all rise: NaN elsewhere.
         unbounded: whether it falls without end there, in proportion.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
             "own", the last one that it sees, or "skips", the one after the next.
@@ -207,7 +206,6 @@ class Signals(Record):
     learnable: float = math.nan
     agrees: float = math.nan
     chance_sq: float = math.nan
-    logits_sq: float = math.nan
     unbounded: bool = False
     shown: str = ""
     unmoved: int = 0
