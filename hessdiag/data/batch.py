@@ -305,10 +305,10 @@ class Batch:
             asked = Layout.of(targets, size=None if batch.structure else batch.size)
             if not (asked.apart or batch.structure):
                 raise HessdiagError(f"targets hold a tensor that does not run over the {batch.size} examples first")
-            return replace(batch, targets=_finite(asked.joined(targets, batch.size)), asked=asked).map(_plain)
+            return replace(batch, targets=asked.joined(targets, batch.size), asked=asked).map(_plain)
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")
-        batch = cls(args, kwargs, targets, 1).map(_plain).map(_finite)
+        batch = replace(cls(args, kwargs, None, 1).map(_finite), targets=targets).map(_plain)
         if examples == "one":
             return replace(batch, as_one=True, structure=True)
         if not batch.tensors:
@@ -552,7 +552,7 @@ def _finite(value: Tensor) -> Tensor:
     """The value itself, if it holds numbers."""
     real = value.is_floating_point() and value.numel()
     if real and not bool(torch.stack(value.detach().aminmax()).isfinite().all()):  # NaN is both
-        raise HessdiagError("inputs or targets hold NaN or infinite values: clean the data first")
+        raise HessdiagError("inputs hold NaN or infinite values: clean the data first")
     return value
 
 

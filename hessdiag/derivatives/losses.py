@@ -391,10 +391,10 @@ class CallableLoss(Loss):
             raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
             if not bool(self.of_all(y, targets).isfinite()):
-                raise HessdiagError(
-                    f"the loss {self.name!r} is NaN or infinite: look for a logarithm, a root or a division at zero,"
-                    " or targets that no output can reach"
-                )
+                clean = targets is None or bool(targets.isfinite().all())
+                where = "a logarithm, a root or a division at zero, or targets that no output can reach"
+                where = where if clean else "targets that are NaN or infinite, and leave them out"
+                raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: look for {where}")
             raise CoupledError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
                 " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
@@ -507,6 +507,7 @@ def resolve_loss(
             if targets is not None and targets.is_floating_point() and targets.shape[1:] == shape:
                 known = MeanSquaredError()
                 known.name = "mse_loss" if loss is F.mse_loss else "MSELoss"
+                required(known.name, targets)
                 return known
         with seeded_rng(0):
             return _of_function(loss, y, targets, reading)
@@ -605,6 +606,8 @@ def required(loss: str, targets: Tensor | None) -> Tensor:
     if targets is None:
         wanted = "a tensor of the outputs' shape" if loss == "mse" else "class indices of shape (batch,)"
         raise HessdiagError(f"loss {loss!r} needs targets: pass {wanted}")
+    if not bool(targets.isfinite().all()):
+        raise HessdiagError(f"targets hold NaN or infinite values, which loss {loss!r} reads: clean the data first")
     return targets
 
 

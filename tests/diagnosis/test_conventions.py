@@ -560,7 +560,7 @@ def test_targets_pair_tensors_are_those_of_their_examples() -> None:
     for targets, loss, said in (
         (given, "mse", "pass loss as a function"),
         ((boxes, labels[:2]), pair, "does not run over the 6 examples first"),
-        ((boxes / 0, labels), pair, "NaN or infinite"),
+        ({"boxes": [boxes / 0], "labels": labels}, pair, "look for targets that are NaN or infinite, and leave"),
     ):
         with pytest.raises(hessdiag.HessdiagError, match=said):
             hessdiag.diagnose(model, x, targets, loss=loss)
@@ -582,3 +582,10 @@ def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureF
     assert "loss pair" in capsys.readouterr().out
     main(["lr", "torch.nn:Linear", *linear, "--loss", "cross-entropy"])
     assert "loss cross-entropy" in capsys.readouterr().out
+
+
+def test_a_loss_may_leave_out_targets_that_are_missing() -> None:
+    """Of the one output that each example has a target for, G = 2 x xᵀ."""
+    x, t = randn(6, 3), torch.where(torch.arange(6)[:, None] % 2 == torch.arange(2), torch.nan, randn(6, 2))
+    report = hessdiag.diagnose(nn.Linear(3, 2).double(), x, t, loss=lambda y, t: (y - t)[~t.isnan()].square().mean())
+    assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(4 * x.square().sum(1).square().mean()) / 6)
