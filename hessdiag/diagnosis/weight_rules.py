@@ -198,7 +198,7 @@ def below_epsilon(net: Net) -> Finding | None:
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
-        what = f"{listed(blocks)} reads numbers that are alike, one alone, or small beside its ε: it"
+        what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
         advice = "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a"
         advice += " pooling."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."

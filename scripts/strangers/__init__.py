@@ -39,6 +39,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind14_healthy,
     blind15,
     blind15_healthy,
+    blind16,
+    blind16_healthy,
     convolutional,
     language,
     other,

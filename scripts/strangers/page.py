@@ -19,7 +19,7 @@ RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
 BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
-SAMPLES = ("blind13", "blind14", "blind15")
+SAMPLES = ("blind13", "blind14", "blind15", "blind16")
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
     "faults of new kinds": tuple(part for part in BLIND if part not in SAMPLES), "samples of reports": SAMPLES
 }  # fmt: skip
@@ -212,7 +212,7 @@ def page(found: Mapping[str, Any]) -> str:
         "evening of that day, and then those of *blind3*. Since then rules were mended on all of these, so",
         "that what is said *today* is no evidence of what is new. Those of *blind4* came the day after, and",
         "those of *blind5* to *blind12* on November 25, each asked for faults of new kinds. Those of",
-        "*blind13* to *blind15*, of November 26, are samples: every report that a fixed list of searches",
+        "*blind13* to *blind16*, of November 26, are samples: every report that a fixed list of searches",
         "brought up and that could be rebuilt, and repositories drawn by chance.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
