@@ -153,6 +153,9 @@ def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
     return tuple(sorted(numbers, key=numbers.__getitem__, reverse=True))
 
 
+BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
+
+
 def graded(value: float, warning: float, fault: float = math.inf) -> Severity:
     """Say how grave a number is, the more the larger; up to `warning` it is a note."""
     return "fault" if value > fault else "warning" if value > warning else "note"

@@ -359,6 +359,7 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
+    ordered = ordered and not _moves_examples(view)
     if ordered and len(after) <= len(before) and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
@@ -367,6 +368,15 @@ def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     if all(between) or min(len(before), len(after)) < 3:  # each axis is split or joined alone
         return False
     return bool(before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0))
+
+
+def _moves_examples(view: Node) -> bool:
+    """Whether what a view reads had another axis first before, as of (examples · heads, positions, width)."""
+    read = next(iter(parents_of(view)), view)
+    if read.name().startswith("Clone"):
+        return _moves_examples(read)
+    first = getattr(read, "_saved_dims", (0,))[0]
+    return bool(first) or 0 in (getattr(read, "_saved_dim0", 1), getattr(read, "_saved_dim1", 1))
 
 
 def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:

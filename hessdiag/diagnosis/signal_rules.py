@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 
-from hessdiag.diagnosis.network_view import GATES, OPENS, TINY, Net, graded, listed, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BLIND, GATES, OPENS, TINY, Net, graded, listed, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
@@ -16,7 +16,7 @@ SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins 
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 500.0  # bytes are below a fault
-CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e8, 12  # of what decays in fewer layers Adam brings back more
+CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 SIGMOIDS, SQUASHED = 3, 1e-4  # layers one after the other, of which each passes on a sixteenth or less
@@ -461,9 +461,11 @@ def meeting(net: Net) -> Finding | None:
     where = f" behind {listed(blocks)}" if blocks else ""
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others"
     message += ", and on their order." if ordered else "."
-    advice = "Look for a layer without batch_first=True, a view that takes positions for examples, or a sum, mean or"
-    advice += " softmax over the first dimension."
-    return Finding("HD122", "warning", blocks, message, advice, 1.0, 0.0)
+    advice = (
+        "Look for a layer without batch_first=True, a view of positions as examples, or a sum or softmax over these."
+    )
+    normalised = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
+    return Finding("HD122", "note" if normalised else "warning", blocks, message, advice, 1.0, 0.0)
 
 
 def shown(net: Net) -> Finding | None:
@@ -486,7 +488,10 @@ CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
 
 
 def linear_pair(net: Net) -> Finding | None:
-    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer."""
+    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer.
+
+    What is nonlinear elsewhere learns all the same.
+    """
     readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     hit: dict[str, None] = {}
     for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):
@@ -506,9 +511,10 @@ def linear_pair(net: Net) -> Finding | None:
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
+    linear = all(layer.labels and {"linear", "output"} >= {*layer.labels} for layer in net.layers.values())
     message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
-    return Finding("HD117", "warning", tuple(hit), message, advice, 1.0, 0.0)
+    return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
 
 
 ATTENTIONS = 4

@@ -8,6 +8,7 @@ from collections import defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
+    BLIND,
     GATES,
     OPENS,
     SMALL,
@@ -31,7 +32,6 @@ BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
 BELOW_EPS = 0.25  # of what a normalisation writes, where ε outweighs E[x²]
-BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
 
 def outliers(net: Net) -> Finding | None:
@@ -199,8 +199,7 @@ def below_epsilon(net: Net) -> Finding | None:
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if not sources:
         what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
-        advice = "Make ε smaller (1e-5 is usual), or normalise more numbers at once: fewer groups, or ahead of a"
-        advice += " pooling."
+        advice = "Make ε smaller (1e-5 is usual), or normalise more numbers: fewer groups, or ahead of a pooling."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
     return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
 
