@@ -461,9 +461,7 @@ def meeting(net: Net) -> Finding | None:
     where = f" behind {listed(blocks)}" if blocks else ""
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others"
     message += ", and on their order." if ordered else "."
-    advice = (
-        "Look for a layer without batch_first=True, a view of positions as examples, or a sum or softmax over them."
-    )
+    advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
     normalised = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
     return Finding("HD122", "note" if normalised else "warning", blocks, message, advice, 1.0, 0.0)
 
