@@ -146,7 +146,7 @@ def depth_scale(net: Net) -> Finding | None:
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    limit = CHAIN if forward > 0 else CHAIN_FAULT if len(chain) >= DEEP else DECAY
+    limit = CHAIN if forward > 0 or len(chain) >= DEEP else DECAY
     if max(abs(product), measured) < math.log(limit) or measured < math.log(5):
         return None  # a nonlinearity may hold its own scale, as a saturating one does
     severity: Severity = "fault" if forward > 0 and measured > math.log(CHAIN_FAULT) else "warning"
