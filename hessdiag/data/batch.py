@@ -440,8 +440,7 @@ class Batch:
                 return value.movedim(0, dim) if (dim := next(dims, 0)) else value
             return value.value if isinstance(value, Common) else value
 
-        args, kwargs = tree_map(given, (self.args, dict(self.kwargs)))
-        return args, kwargs
+        return tree_map(given, (self.args, dict(self.kwargs)))  # type: ignore[no-any-return]
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -462,8 +462,9 @@ def meeting(net: Net) -> Finding | None:
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others"
     message += ", and on their order." if ordered else "."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
-    normalised = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
-    return Finding("HD122", "note" if normalised else "warning", blocks, message, advice, 1.0, 0.0)
+    meant = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
+    severity: Severity = "warning" if (blocks or ordered) and not meant else "note"  # rounding may turn a sign
+    return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
 
 
 def shown(net: Net) -> Finding | None:
