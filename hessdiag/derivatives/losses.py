@@ -391,9 +391,9 @@ class CallableLoss(Loss):
             raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
             if not bool(self.of_all(y, targets).isfinite()):
-                clean = targets is None or bool(targets.isfinite().all())
                 where = "a logarithm, a root or a division at zero, or targets that no output can reach"
-                where = where if clean else "targets that are NaN or infinite, and leave them out"
+                if targets is not None and not bool(targets.isfinite().all()):
+                    where = "targets that are NaN or infinite, and leave them out"
                 raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: look for {where}")
             raise CoupledError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"

@@ -353,10 +353,11 @@ def _endless(
         return float(loss.of_all(moved, targets).detach())
 
     try:
-        ways = [((at(0.0) - at(step)) / FAR, (at(step) - at(2 * step)) / FAR) for step in (FAR, -FAR)]
+        now, ways = at(0.0), [(at(step), at(2 * step)) for step in (FAR, -FAR)]
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return False
-    return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in ways)
+    slopes = [((now - there) / FAR, (there - beyond) / FAR) for there, beyond in ways]
+    return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
 
 
 NEARLY_ALL = 0.99  # of the positions that count

@@ -11,7 +11,7 @@ from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
 CLASSES, NUMBERS = (2.0, 2.5, 15.0), (3.0, 5.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
-ONE_CLASS = 8.0  # times the loss of a constant guess, of outputs near zero
+ONE_CLASS, SMALLER = 8.0, 10.0  # times the loss of a guess, of outputs near zero; times their E[y²], that is wanted
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
@@ -57,9 +57,6 @@ def initial_loss(net: Net) -> Finding | None:
     if excess.get(name, 1.0) > 1:
         advice = f"Multiply {name} by {short(excess[name] ** -0.5)}, so that its output is no larger than its input."
     return Finding("HD101", graded(surely, warn, fault) if blocks else "note", blocks, message, advice, ratio, note)
-
-
-SMALLER = 10.0
 
 
 def _excesses(net: Net) -> dict[str, float]:
