@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from strangers.apart import BROKEN, GITHUB, Parts, judged
-from strangers.blind2 import pick, stream
+from strangers.blind2 import drawn, pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import CUT, Drawn
 from strangers.blind6 import ORDER
@@ -359,11 +359,7 @@ def ard(planted: bool) -> Task:  # noqa: C901
     def loss(y: Tensor, t: Tensor) -> Tensor:
         return F.cross_entropy(y, t) + 1e-5 * sum(reg(m) for m in model.children())
 
-    def draw() -> Drawn:
-        x, c = pick(32)
-        return (x,), c
-
-    return stream(model, draw, loss)
+    return stream(model, drawn(pick, 32), loss)
 
 
 @report(
