@@ -76,6 +76,8 @@ def check_model(model: Any) -> None:
 
     built = "hessdiag.models.resolve_model('lenet').build().module"
     check_kind("model", model, nn.Module, f"pass a torch.nn.Module that is built, such as {built}")
+    if lazy := [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]:
+        raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
 
 
 def as_dtype(dtype: Any) -> torch.dtype:

@@ -124,11 +124,12 @@ def _attended(mixing: Mixing, number: int, here: Sent, share: float, added: floa
 def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> float:
     """σ² of a layer's weight or bias, or of a multiplier; `sent` is what arrives at its outputs."""
     x, batch = step.x, found.graph.batch
-    assert x is not None
+    T = sent.apart.sq.numel() // batch // block.fan_out
+    if x is None or not T:  # made for all examples at once, from none of them
+        return math.nan
     if block.kind == "scalar":  # G = xᵀ M x / u²
         trace = found.loss.trace * _growth(sent.apart, found)
         return x.second_moment**2 * (2 * sent.gain * _independent(sent, found) + trace**2)
-    T = sent.apart.sq.numel() // batch // block.fan_out
     if block.kind == "bias":
         entries, c, length, chance, single, both, pairs = math.inf, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0
     else:

@@ -40,7 +40,7 @@ class Operation:
     refs: tuple[Ref, ...]  # all results of earlier operations among the arguments
     place: str  # path of the module whose forward called it, `""` for the model itself
     layer: str  # class name of that module
-    shape: tuple[int, ...] | None  # of the result; None where it is no single tensor
+    shape: tuple[int, ...] | None  # of the result; None of several tensors, and where the inputs tell how many entries
 
     def run(self, others: Mapping[str, Any]) -> Any:
         """Call it, with others in place of some of its arguments."""
@@ -136,7 +136,7 @@ def _operation(node: torch.fx.Node) -> Operation:
         refs=tuple(Ref(read.name) for read in node.all_input_nodes),
         place=place,
         layer=layer,
-        shape=tuple(value.shape) if isinstance(value, Tensor) else None,
+        shape=tuple(value.shape) if isinstance(value, Tensor) and {int}.issuperset(map(type, value.shape)) else None,
     )
 
 
@@ -285,7 +285,7 @@ class Call:
     def shape(self) -> tuple[int, ...]:
         """Find the shape of what the operation returns, as traced."""
         if self.operation.shape is None:
-            raise UnsupportedError("it returns more than one tensor")
+            raise UnsupportedError("it returns more than one tensor, or as many entries as the inputs tell")
         return self.operation.shape
 
     def ref(self, name: str) -> Ref:

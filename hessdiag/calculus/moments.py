@@ -210,7 +210,7 @@ class Nonlinearity:
         """Apply φ' to every entry."""
         with torch.enable_grad():
             leaf = x.detach().clone().requires_grad_()
-            return torch.autograd.grad(self.function(leaf).sum(), leaf)[0]
+            return torch.autograd.grad(self.function(leaf).sum() + 0 * leaf.sum(), leaf)[0]  # 0 of a step
 
 
 def leaky_relu(slope: float) -> Nonlinearity:
@@ -242,7 +242,7 @@ def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor
     """E[y²], E[y], E[φ'²] and E[φ'⁴] as in `respond`, of several q (k,) at once, each (k,)."""
     z, weights = _grid()
     x = (mean * q).sqrt()[:, None] + ((1 - mean) * q).sqrt()[:, None] * z  # (k, nodes)
-    y, slopes = phi.function(x), phi.derivative(x).square()
+    y, slopes = phi.function(x).double(), phi.derivative(x).square()
     return y.square() @ weights, y @ weights, slopes @ weights, slopes.square() @ weights
 
 

@@ -153,10 +153,10 @@ def predict(
     for name, parameter in model.named_parameters():
         if not parameter.numel():
             raise HessdiagError(f"parameter {name!r} of shape {tuple(parameter.shape)} has no entries: leave it out")
+    every, skipped = find_blocks(model)
     args, kwargs, given = example_inputs(model, inputs)
     weights = weight_moments(model, init=init)
     graph = trace_graph(model, args, kwargs)
-    every, skipped = find_blocks(model)
     if class_dim is None:
         class_dim = 1 if next(iter(graph.inputs.values())).is_floating_point() else -1
     kept = matching(blocks, [block.name for block in every])

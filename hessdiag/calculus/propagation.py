@@ -208,9 +208,8 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
 def _number(call: Call) -> Tensor | None:
     operation = call.operation
     random = torch.Tag.nondeterministic_seeded in getattr(operation.call, "tags", ())
-    if random or operation.shape is None or operation.target == "aten.embedding":
-        return None
-    if not all(ref.name in call.numbers for ref in operation.refs):
+    known = all(ref.name in call.numbers for ref in operation.refs)
+    if random or not known or operation.shape is None or operation.target == "aten.embedding":
         return None
     try:
         with torch.no_grad():
@@ -263,8 +262,8 @@ def propagate(
         values[operation.name] = step.out
         found.steps.append((operation, step))
     output = values.get(graph.output.name)
-    if not isinstance(output, Activation):
-        raise HessdiagError("the network's output does not depend on its inputs by any operation that has a rule")
+    if not isinstance(output, Activation) or output.sq.numel() < graph.batch:
+        raise HessdiagError("operations that have a rule give no output for each example: measure it with diagnose")
     found.output, found.loss = output, output_gradient(loss, output, graph.batch, class_dim)
     _backward(found, moments)
     return found

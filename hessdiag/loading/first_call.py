@@ -423,8 +423,6 @@ def _runs(model: nn.Module, batch: Batch) -> bool:
 def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:
     """Device and dtype of the weights."""
     for name, parameter in model.named_parameters():
-        if nn.parameter.is_lazy(parameter):
-            raise HessdiagError(f"parameter {name!r} has no shape yet: run the model once before measuring it")
         if not bool(parameter.data.isfinite().all()):
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = list(model.parameters())

@@ -1,25 +1,25 @@
+from contextlib import suppress
+
 import pytest
 import torch
 from torch import nn
 
 import hessdiag
 from hessdiag.calculus.graph import trace_graph
-from tests.calculus.test_prediction import WITHOUT_RULE
-from tests.networks import CURVED, Net, build
+from tests.kinds import KINDS, REFUSED
+from tests.networks import Net
 
 
-@pytest.mark.parametrize("name", [*CURVED, *WITHOUT_RULE])  # the others are predicted
-def test_networks_that_are_not_predicted_whole_can_be_traced(name):
-    model, x = build(name, batch=2)
-    graph = trace_graph(model, (x,))
-    assert graph.batch == 2
-    assert set(graph.parameters.values()) <= {n for n, _ in model.named_parameters(remove_duplicate=False)}
-    assert graph.operations
+@pytest.mark.parametrize("name", [*KINDS, *REFUSED])
+def test_every_kind_of_network_is_predicted_as_far_as_rules_go_or_refused(name):
+    kind = KINDS.get(name) or REFUSED[name][0]
+    with suppress(hessdiag.HessdiagError):
+        found = hessdiag.predict(model := kind.make(), kind.inputs(), loss="mse")
+        assert {b.name for b in found.blocks} | dict(found.skipped).keys() == {n for n, _ in model.named_parameters()}
 
 
 def test_operations_know_their_place():
-    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 2)))
-    graph = trace_graph(model, (torch.zeros(2, 3),))
+    graph = trace_graph(nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 2))), (torch.zeros(2, 3),))
     assert [(o.target, o.place, o.layer, o.shape) for o in graph.operations] == [
         ("aten.linear", "0", "Linear", (2, 4)), ("aten.tanh", "1.0", "Tanh", (2, 4)),
         ("aten.linear", "1.1", "Linear", (2, 2)),

@@ -346,7 +346,7 @@ def _mixing(head: _Head) -> Mixing:
     uneven, weight = head.P2 / P.square(), spread.square() / spread.square().sum()
     few = (fourth / spread.square().clamp(min=1e-30)).clamp(max=1)
     left = F / P
-    own = float(((left * height) @ mean).square().sum())
+    own = ((left * height) @ mean).square().sum()
     single, alone = F @ mean, (head.A4 * left.square()) @ mean
     near = float((spread @ height) / (F @ height)) ** 2
     seen = sight.overlap.sum() - (height @ mean).square().sum() + (P @ mean).square().sum()
@@ -357,7 +357,7 @@ def _mixing(head: _Head) -> Mixing:
         query=(float(weight @ uneven), float(weight @ (uneven + n * few))),
         key=(
             near,
-            (float(left @ sight.overlap @ left) / own - 1) * (1 / n + chance),
+            (float(left @ sight.overlap @ left / own) - 1) * (1 / n + chance),
             n * (float(alone.sum() / single.square().sum()) + chance),
             n * (float(P.mean()) + chance),
         ),

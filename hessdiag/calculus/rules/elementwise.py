@@ -99,7 +99,7 @@ def multiply(call: Call) -> Step:
         ref, number = (left, right) if isinstance(left, Ref) else (right, left)
         if inverse and not isinstance(left, Ref):
             raise UnsupportedError("a division by an activation")
-        return _multiplied(call, ref, 1 / float(number) if inverse else float(number))
+        return _multiplied(call, ref, float(1 / torch.as_tensor(number) if inverse else number))
     x, y = call.at(left), call.at(right)
     if x.parameter and not y.parameter and not inverse:
         return _by_parameter(call, right, left, inverse=False)
