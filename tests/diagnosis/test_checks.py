@@ -143,7 +143,7 @@ def test_sketches_take_the_path_that_gradients_take(kind: Callable[[], nn.Module
     assert sketched == pytest.approx(exact, rel=1e-6)  # the range of so few outputs is found whole
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 def test_a_module_compiled_by_jit_is_named_and_a_scripted_activation_does_no_harm() -> None:
     inner = torch.jit.trace(nn.Linear(4, 3), torch.randn(2, 4))
     with pytest.raises(hessdiag.HessdiagError, match=r"module '1' was compiled by torch\.jit"):
