@@ -6,11 +6,11 @@ import math
 import re
 from collections import Counter
 
-from hessdiag.diagnosis.network_view import BLIND, GATES, OPENS, TINY, Net, graded, listed, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import BLIND, GATES, TINY, Net, graded, listed, log_ratio, worst_first
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
-CLASSES, NUMBERS = (2.0, 2.5, 15.0), (3.0, 5.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
+CLASSES, NUMBERS = (2.0, 2.5, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS, SMALLER = 8.0, 10.0  # times the loss of a guess, of outputs near zero; times their E[y²], that is wanted
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
@@ -19,7 +19,7 @@ INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0,
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
 VARIES, VARIES_WARNING = 3e-3, 1e-3
-SIGMOIDS, SQUASHED = 3, 1e-4  # layers one after the other, of which each passes on a sixteenth or less
+SIGMOIDS, SQUASHED, SQUASHED_WARNING = 3, 1e-4, 1e-8  # layers in a row, of which each passes on a sixteenth or less
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -282,28 +282,18 @@ def drowned(net: Net) -> Finding | None:
         message = f"Sigmoids behind {listed(squashed)} write about one half: {short(100 * least)} % of"
         message += f" what they pass on varies between examples (usual: above {short(100 * SQUASHED)} %)."
         advice = "Take ReLUs or tanhs in hidden layers, or normalise what sigmoids read."
-        return Finding("HD110", "warning", squashed, message, advice, least, SQUASHED)
+        return Finding("HD110", graded(-least, -SQUASHED_WARNING), squashed, message, advice, least, SQUASHED)
     layer, before = net.layers[path], [*net.layers.values()][: net.order[path]]
     steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
     steady.sort(key=lambda o: -o.out_sq)
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
-    table = steady[:1] and (p := net.weight_of.get(steady[0].path)) and "lookup" in p.uses  # as of positions
     shared = [net.name_of(o) for o in layer.sources if "softmax" in net.layers[o].labels]  # by all units alike
     own = dict.fromkeys(p.name for o in (steady or [layer])[:3] for p in net.parameters if o.path in p.owners)
     blocks = tuple(added or shared or own)
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
     message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
-    advice = "Make that constant smaller, or what it is added to larger, until both have about the same size."
-    if shared and not added:
-        advice = "Take a ReLU in place of that softmax."
-    meant = (
-        not (added or shared or table)  # biases outweigh what is small as yet, and learn
-        or not net.named[blocks[0]].trainable  # a table of fixed positions, as Whisper's
-        or any(each.x_varies == 0 for each in net.layers.values() if "attention" in each.labels)  # learned queries
-        or any(p.uses and p.gradient == "some" and p.weight_sq < OPENS for p in net.parameters)  # and opens
-    )
-    severity = "note" if meant else graded(-layer.x_varies, -VARIES_WARNING)
-    return Finding("HD110", severity, blocks, message, advice, layer.x_varies, VARIES)
+    severity = graded(-layer.x_varies, -VARIES_WARNING) if shared and not added else "note"
+    return Finding("HD110", severity, blocks, message, "Take a ReLU in place of that softmax.", layer.x_varies, VARIES)
 
 
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8

@@ -359,18 +359,21 @@ class SignalPass:
             if len(later) > 1 and all(torch.equal(state, first) for state in later):
                 return f"what {path} wrote at the step before", path
         used = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None}
+        idle = [name for name, g in gradients.items() if g is None and self.parameters[name].dim() > 1]
+        widths = {self.parameters[name].shape[-1:]: name.rpartition(".")[0] for name in idle}
         inputs = replace(self.part, noise=(), targets=None).leaves
         for number, value in enumerate(inputs):
             readers = [path for path, x in self.entered.items() if path and x is value]
             spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
-            if used & {*readers} or (spare and not readers) or not (_varies(value) and _varies(y)):
+            meant = widths.get(value[0].shape[-1:]) if spare and not readers else ""
+            if used & {*readers} or meant is None or not (_varies(value) and _varies(y)):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)
             with suppress(*REFUSALS):  # of inputs that have to fit each other
                 if torch.equal(self.part.with_leaves(values).call(self.model), y):
                     where = f"what {readers[0]} reads" if readers else f"input {number + 1}"
-                    return where, *readers[:1]
+                    return where, *filter(None, readers[:1] or [meant])
         return ()
 
 
@@ -543,7 +546,7 @@ def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
 
     for path, module in model.named_modules() if tensors else ():
         for attribute, value in vars(module).items():
-            if not attribute.startswith("_"):
+            if attribute not in ("_parameters", "_buffers", "_modules"):
                 look(value, f"{path}.{attribute}".lstrip("."))
     return tuple(names[id(each)] for each in tensors if id(each) in names)[::-1]
 

@@ -239,10 +239,16 @@ class _Formulas(TorchFunctionMode):
         self.formulas = formulas
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+        if not _saving_is_hooked():
             return self.formulas.get(func, func)(*args, **(kwargs or {}))
         with saved_tensors_hooks(_as_it_is, _as_it_is):
             return self.formulas.get(func, func)(*args, **(kwargs or {}))
+
+
+def _saving_is_hooked() -> bool:
+    """Whether what operations save goes through hooks; older versions of torch do not say, but allow none here."""
+    told = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+    return told(False) is not None if told else not torch._C._are_functorch_transforms_active()
 
 
 def _as_it_is(saved: Any) -> Any:

@@ -334,8 +334,8 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
             layer = model.get_submodule(owner)
             hooks.enter_context(layer.register_forward_pre_hook(lambda *_, owner=owner: order.append(owner)))
         seen, unread, in_common = _trace(model, few, blocks)
-    if torch.is_grad_enabled() and not seen.y.requires_grad and any(p.requires_grad for p in model.parameters()):
-        why = "forward runs under torch.no_grad(), or detaches them; measure the model without that"
+    if torch.is_grad_enabled() and seen.y.grad_fn is None and any(p.requires_grad for p in model.parameters()):
+        why = "forward runs under torch.no_grad(), detaches or copies them; measure the model without that"
         raise HessdiagError(f"the outputs have no gradient: {why}")
     unread |= _read_uncalled(
         model, seen.y, [block for block in blocks if block.structured and not {*block.owners} & {*order}]

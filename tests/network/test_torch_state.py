@@ -46,7 +46,7 @@ def process_state() -> dict[str, Any]:
         "attention": [getattr(backends.cuda, f"{name}_sdp_enabled")() for name in ("flash", "math", "mem_efficient")],
         "fast path": backends.mha.get_fastpath_enabled(),
         "precision": (torch.get_float32_matmul_precision(), backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32),
-        "mkldnn": [getattr(backends.mkldnn, name).fp32_precision for name in ("matmul", "conv", "rnn")],
+        "mkldnn": [getattr(v, "fp32_precision", None) for v in vars(backends.mkldnn).values()],
         "cudnn": (backends.cudnn.enabled, backends.cudnn.benchmark, backends.cudnn.deterministic),
     }
 
