@@ -44,6 +44,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind17,
     blind17_healthy,
     blind17_libraries,
+    blind18,
+    blind18_learning,
     convolutional,
     language,
     other,

@@ -19,7 +19,7 @@ RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
 BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
-SAMPLES = ("blind13", "blind14", "blind15", "blind16", "blind17")
+SAMPLES = ("blind13", "blind14", "blind15", "blind16", "blind17", "blind18")
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
     "faults of new kinds": tuple(part for part in BLIND if part not in SAMPLES), "samples of reports": SAMPLES
 }  # fmt: skip
