@@ -45,6 +45,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind17_healthy,
     blind17_libraries,
     blind18,
+    blind18_healthy,
     blind18_learning,
     convolutional,
     language,
