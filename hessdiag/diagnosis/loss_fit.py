@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
-from hessdiag.diagnosis.roles import Bound, ending, joined_at
+from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixes_axes
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.numbers import short
@@ -76,7 +76,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     alone = bounds is not None and len(_pieces(part)) == 1
     asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
-    if bool(given.any()):  # of which a part of the loss is, too
+    if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
@@ -360,7 +360,7 @@ def _endless(
     return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
 
 
-NEARLY_ALL = 0.99  # of the positions that count
+NEARLY_ALL, MOSTLY = 0.99, 0.8  # of the positions that count
 LEAST_POSITIONS = 4
 SOME = 8  # examples
 
@@ -370,8 +370,8 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
 
     What it pulls to is read off its gradient, of which one class alone is negative; what they see, off the outputs for
     other tokens. "ahead" where each sees the next token, which is its target; "own" where its target is the last token
-    that it sees, "skips" where it is the one after the next. Of several sequences the last that is seen is the one that
-    is continued, as by a decoder.
+    that it sees, "kept" where that is of the few to be guessed, "skips" where it is the one after the next. Of several
+    sequences the last that is seen is the one that is continued, as by a decoder.
     """
     tokens = [
         (number, v) for number, v in enumerate(part.leaves)
@@ -385,6 +385,8 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
             before, after = seen
             if match == 1:
                 return "ahead" if after else ""
+            if match == 0 and before and after and len(tokens) == 1 and _told(own, v.shape[1]) < MOSTLY:
+                return "kept"
             skips = "skips" if len(tokens) == 1 else ""  # beside another sequence it may be a translation
             return "" if after or not before else "own" if match == 0 else skips
     return ""
@@ -400,9 +402,15 @@ def _pulled_to(own: Tensor, tokens: Tensor) -> int | None:
     for shift in (1, 0, 2):
         counted = counts[:, : length - shift]
         same = (wanted[:, : length - shift] == tokens[:SOME, shift:])[counted]
-        if len(same) >= LEAST_POSITIONS and float(same.double().mean()) >= NEARLY_ALL:
+        least = MOSTLY if shift == 0 and _told(own, length) < MOSTLY else NEARLY_ALL
+        if len(same) >= LEAST_POSITIONS and float(same.double().mean()) >= least:
             return shift
     return None
+
+
+def _told(own: Tensor, length: int) -> float:
+    """The share of the positions that the loss counts, few of a masked language model."""
+    return float((own != 0).any(2 if own.shape[1] == length else 1).double().mean())
 
 
 def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | None:
@@ -502,7 +510,12 @@ def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, examples: int | No
         grown = math.prod(shape) > y.numel()
         return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
     with torch.enable_grad(), _Calls(examples) as calls:
-        loss.of_all(y.detach().requires_grad_(), targets)
+        value = loss.of_all(y.detach().requires_grad_(), targets)
+    if value.grad_fn is not None:
+        graph = Graph(value.grad_fn, (), ())
+        for view in (node for node in graph.consumers if mixes_axes(graph, node, len(y))):
+            before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
+            calls.found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"
     found: dict[str, str] = calls.found
     return found
 

@@ -324,9 +324,7 @@ def out_of_reach(net: Net) -> Finding | None:
     message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
     message += f" below {usual:.0f} %)."
     advice = f"Take the {signals.bounded} away, or scale the targets into its range."
-    if signals.bounded == "normalisation":
-        advice = "Multiply what is normalised by a scale, such as 10, or leave the normalisation out."
-    elif signals.bounded == "cosine":
+    if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse":
         logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"
@@ -339,9 +337,9 @@ def out_of_reach(net: Net) -> Finding | None:
 def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     if net.signals.takes:
-        message = f"The loss hands {net.signals.takes}."
-        advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, and scale targets to 0 to 1."
-        return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
+        advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, scale targets to 0 to 1, and"
+        advice += " move classes last ahead of a view: `logits.movedim(1, -1).flatten(0, -2)`."
+        return Finding("HD113", "warning", blocks, f"The loss hands {net.signals.takes}.", advice, 1.0, 0.0)
     if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
@@ -463,6 +461,9 @@ def shown(net: Net) -> Finding | None:
     if net.signals.shown == "own":
         message = "The target of each position is its own token, the last one that the output there sees."
         advice = "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."
+    if net.signals.shown == "kept":
+        message = "The tokens that are to be guessed stand in the inputs, at their own positions."
+        advice = "Mask them in what the model reads, and keep them in the targets alone."
     if net.signals.shown == "skips":
         message = "The target of each position is the token after the next: it was shifted twice."
         advice = "Shift the targets once, in the data or in the loss."

@@ -31,7 +31,7 @@ GROUPS = 8.0
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
-BELOW_EPS = 0.25  # of what a normalisation writes, where ε outweighs E[x²]
+BELOW_EPS, BELOW_EPS_WARNING = 0.25, 0.01  # of what a normalisation writes, where ε outweighs E[x²]
 
 
 def outliers(net: Net) -> Finding | None:
@@ -201,7 +201,7 @@ def below_epsilon(net: Net) -> Finding | None:
         what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
         advice = "Make ε smaller (1e-5 is usual), or normalise more numbers: fewer groups, or ahead of a pooling."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
-    return Finding("HD109", "warning", blocks, message, advice, worst, BELOW_EPS)
+    return Finding("HD109", graded(-worst, -BELOW_EPS_WARNING), blocks, message, advice, worst, BELOW_EPS)
 
 
 def identical_units(net: Net) -> Finding | None:
@@ -277,7 +277,7 @@ def _unmoved(net: Net) -> Finding | None:
     message = f"No weight moves {count} of the outputs, though the loss would: their gradient is exactly zero, and they"
     message += " are the same for every example."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
-    return Finding("HD401", "fault", (), message, advice, 0.0, 0.0)
+    return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
 
 
 def _starved(net: Net, stuck: list[ParameterSignals]) -> Finding | None:

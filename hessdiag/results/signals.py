@@ -160,7 +160,8 @@ class Signals(Record):
         chance_sq: E[y²] of that constant, for other losses.
         unbounded: whether it falls without end there, in proportion.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
-            "own", the last one that it sees, or "skips", the one after the next.
+            "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
+            next.
         unmoved: how many of the first few outputs that are alike for all examples depend on no parameter, though the
             loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.

@@ -85,7 +85,6 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
         for name in ["gelu", "silu", "elu", "selu", "softplus", "mish", "relu6", "hardtanh", "hardswish", "hardsigmoid"]
     ),
     ("attention", "scaled_dot_product_attention", "E[v²] / m", "E[Δ²] / m to v", "✗", "", scaled_dot_product_attention),
-    ("choice by fixed numbers", "where", *_MOVED, positions.chosen),
     ("angle", "cos sin", "1/2", "–", "–", "", of_angle),
     ("batch normalisation", _BATCH_NORMS, "E[w²] E[x²] / v", "E[w²] E[Δy²] / v", "✓", "", layers.batch_norm),
     ("layer normalisation", "layer_norm rms_norm", *_NORMALISED, layers.layer_norm),

@@ -42,15 +42,6 @@ def copied(call: Call) -> Step:
     return Step(x, () if x.parameter else ((call.first, lambda g: g),))
 
 
-def chosen(call: Call) -> Step:
-    """The first of two, where a fixed condition takes it everywhere."""
-    condition = call.numbers.get(call.ref("condition").name)
-    if condition is None or not bool(condition.all()):
-        raise UnsupportedError("a choice between two entries")
-    ref, x = call.ref("self"), call.activation("self")
-    return Step(replace(x, sq=x.sq.expand(call.shape)), ((ref, lambda g: replace(g, sq=g.sq.sum_to_size(x.sq.shape))),))
-
-
 def detached(call: Call) -> Step:
     """The same entries, without a gradient."""
     return Step(call.at(call.first))
