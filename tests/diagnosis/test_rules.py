@@ -590,8 +590,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"an input, handed on: {on}", lambda on=on: net(lambda m, x, z: m.last(m.first(x).relu() + on * m.more(z)
         if on else m.first(x).relu()), first=nn.Linear(4, 8), more=nn.Linear(4, 8), last=nn.Linear(8, 3)), ((X, X + 1),
         T), None, said) for on, said in ((True, ""), (False, "HD120"))),
-    *((f"a {type(kept).__name__} of layers", lambda kept=kept: net(lambda m, x: m.last(m._kept["one"](x).relu()), _kept=kept,
-        last=nn.Linear(4, 3)), (X, T), None, said)
+    *((f"a {type(kept).__name__} of layers", lambda kept=kept: net(lambda m, x: m.last(m._kept["one"](x).relu()),
+        _kept=kept, last=nn.Linear(4, 3)), (X, T), None, said)
         for kept, said in ((nn.ModuleDict({"one": nn.Linear(4, 4)}), ""), ({"one": nn.Linear(4, 4)}, "HD404"))),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
         F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
