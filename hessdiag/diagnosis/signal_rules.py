@@ -462,7 +462,7 @@ def shown(net: Net) -> Finding | None:
         message = "The target of each position is its own token, the last one that the output there sees."
         advice = "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."
     if net.signals.shown == "kept":
-        message = "The tokens that are to be guessed stand in the inputs, at their own positions."
+        message = "The inputs hold the targets at their own positions: the tokens to guess are not masked there."
         advice = "Mask them in what the model reads, and keep them in the targets alone."
     if net.signals.shown == "skips":
         message = "The target of each position is the token after the next: it was shifted twice."
