@@ -19,9 +19,11 @@ RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
 BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
-SAMPLES = ("blind13", "blind14", "blind15", "blind16", "blind17", "blind18")
+REPORTS = ("blind13", "blind14", "blind15", "blind16")
+COMMITS = ("blind17", "blind18")
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
-    "faults of new kinds": tuple(part for part in BLIND if part not in SAMPLES), "samples of reports": SAMPLES
+    "faults of new kinds": tuple(part for part in BLIND if part not in (*REPORTS, *COMMITS)),
+    "samples of reports": REPORTS, "samples of commits": COMMITS,
 }  # fmt: skip
 GRAVE = ("fault", "warning")
 NEAR = 4
@@ -213,7 +215,9 @@ def page(found: Mapping[str, Any]) -> str:
         "that what is said *today* is no evidence of what is new. Those of *blind4* came the day after, and",
         "those of *blind5* to *blind12* on November 25, each asked for faults of new kinds. Those of",
         "*blind13* to *blind16*, of November 26, are samples: every report that a fixed list of searches",
-        "brought up and that could be rebuilt, and repositories drawn by chance.",
+        "brought up and that could be rebuilt, and repositories drawn by chance. Those of *blind17* and",
+        "*blind18* are of commits that mend a model, in the histories of fixed lists of repositories: what",
+        "their authors found, mostly without a symptom to report.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",
