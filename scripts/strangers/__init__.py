@@ -47,6 +47,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind18,
     blind18_healthy,
     blind18_learning,
+    blind19,
+    blind19_healthy_b,
     convolutional,
     language,
     other,
