@@ -538,11 +538,11 @@ def saturation(net: Net) -> Finding | None:
     if not (paths := worst_first(hit)):
         return _shut(net)
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
-    out_sq = net.layers[paths[0]].out_sq
     message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
-    advice = f"Make the weights smaller: {blocks[0]} by {short(max(out_sq, 1.0) ** -0.5)} gives outputs of size 1."
-    return Finding("HD106", graded(worst, 0, SATURATED_FAULT), blocks, message, advice, worst, SATURATED)
+    advice = f"Multiply {blocks[0]} by {short(max(net.layers[paths[0]].out_sq, 1.0) ** -0.5)}: it then writes size 1."
+    fault = math.inf if net.signals.bounded and paths[0] in net.signals.sources else SATURATED_FAULT  # as targets may
+    return Finding("HD106", graded(worst, 0, fault), blocks, message, advice, worst, SATURATED)
 
 
 def _shut(net: Net) -> Finding | None:
