@@ -48,6 +48,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind18_healthy,
     blind18_learning,
     blind19,
+    blind19_healthy_a,
     blind19_healthy_b,
     convolutional,
     language,
