@@ -229,7 +229,7 @@ def raw_targets(net: Net) -> Finding | None:
         message = f"The loss pulls the outputs of {path} by {size} (usual: below {trimmed(PULL)}): targets are of that"
         message += " size, or one term of it outweighs all others."
         advice = f"Scale the targets, or that term, down by about {size}."
-    grade: Severity = "fault" if squared and net.loss_ratio > 4 else "warning"
+    grade: Severity = "fault" if squared and net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
     value, limit = (target_sq, TARGET_SQ) if squared else (signals.pull, PULL)
     return Finding("HD105", grade, (net.name_of(path),), message, advice, value, limit)
 
