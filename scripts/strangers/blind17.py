@@ -1,4 +1,4 @@
-"""Faults of the seventeenth set, that commits to repositories of one author's and of generative models mend, without sight of the rules."""
+"""Faults of the seventeenth set, that commits to models of attention and generation mend, by others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def feed(dim: int, mult: int = 2) -> nn.Sequential:
     return chain(nn.LayerNorm(dim), nn.Linear(dim, mult * dim), nn.GELU(), nn.Linear(mult * dim, dim))
 
 
-class Layers(nn.Module):
+class Layers(nn.Module):  # noqa: D101
     def __init__(self, dim: int, depth: int = 2, heads: int = 4, causal: bool = False) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.ModuleList([Attend(dim, heads, causal), feed(dim)]) for _ in range(depth))
@@ -167,7 +167,7 @@ def images(count: int = 32) -> Tensor:
     return pick(count)[0] * 0.376 * 2 - 0.4  # from -1 to 1
 
 
-class ResnetBlock(nn.Module):
+class ResnetBlock(nn.Module):  # noqa: D101
     def __init__(self, dim: int, dim_out: int, time: int = 32, groups: int = 4) -> None:
         super().__init__()
         self.mlp = chain(nn.SiLU(), nn.Linear(time, dim_out))
@@ -314,7 +314,7 @@ def nest(planted: bool) -> Task:
     return stream(m, draw, F.cross_entropy)
 
 
-class ViT(nn.Module):
+class ViT(nn.Module):  # noqa: D101
     def __init__(self, dim: int = 32, classes: int = 10, patch: int = 2) -> None:
         super().__init__()
         self.patch, self.to_patch_embedding = patch, nn.Linear(patch * patch, dim)
@@ -487,7 +487,7 @@ def cross(planted: bool) -> Task:
     return ar(planted, run, draw, cross_attn=nn.ModuleList(Attend(32) for _ in "12"), proj_text_embed=nn.Linear(32, 32))
 
 
-class EGNN(nn.Module):
+class EGNN(nn.Module):  # noqa: D101
     def __init__(self, dim: int = 16, m_dim: int = 16, extra: int = 1) -> None:
         super().__init__()
         e = 2 * dim + extra

@@ -270,7 +270,7 @@ def colorful(_: bool) -> Task:
 
     def draw() -> Drawn:
         x, c = pick(16)
-        l = F.interpolate(x * 0.376 + 0.3, size=(32, 32), mode="bilinear") * 100
+        l = F.interpolate(x * 0.376 + 0.3, size=(32, 32), mode="bilinear") * 100  # noqa: E741
         ab = hue[c].view(-1, 2, 1, 1) * F.interpolate(l, size=(16, 16)) / 100
         near = torch.softmax(-(ab.unsqueeze(1) - bins.view(1, 9, 2, 1, 1)).pow(2).sum(2) / (2 * 25**2), 1)
         top = near.topk(5, 1)
@@ -475,7 +475,7 @@ def deepspeech(_: bool) -> Task:
 
 
 @healthy("HiFi-GAN generator of a vocoder", GITHUB + "fishaudio/vocoder")
-def hifigan(_: bool) -> Task:
+def hifigan(_: bool) -> Task:  # noqa: C901
     """Weight-normed convolutions at N(0, 0.01^2); log-mel L1 times 45 and spectral terms times 2.5."""
     from torch.nn.utils.parametrizations import weight_norm
 
@@ -1025,7 +1025,7 @@ def schopfield(_: bool) -> Task:
     Hill-function inputs."""
     n = 12
     scaffold = (torch.rand(n, n) < 0.3).float()
-    W, I, g = torch.randn(n, n) * scaffold, torch.rand(n) * 0.3, torch.rand(n) * 0.5 + 0.5
+    W, I, g = torch.randn(n, n) * scaffold, torch.rand(n) * 0.3, torch.rand(n) * 0.5 + 0.5  # noqa: E741
 
     class Scaffold(nn.Module):
         def __init__(self) -> None:
@@ -1191,7 +1191,7 @@ def fusion(_: bool) -> Task:
 
 
 @healthy("EfficientNet with drop connect", GITHUB + "narumiruna/efficientnet-pytorch")
-def efficientnet(_: bool) -> Task:
+def efficientnet(_: bool) -> Task:  # noqa: C901
     """Swish and squeeze-and-excitation; He's start by fan out; the classifier within one over the root of the
     classes."""
 
@@ -1574,7 +1574,12 @@ def crystal(_: bool) -> Task:
     n, types = 4, 3
 
     def run(
-        m: nn.Module, x: Tensor, a: Tensor, l: Tensor, sigma: Tensor, time: Tensor
+        m: nn.Module,
+        x: Tensor,
+        a: Tensor,
+        l: Tensor,  # noqa: E741
+        sigma: Tensor,
+        time: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         angle = 2 * math.pi * x
         h = torch.cat(

@@ -42,7 +42,7 @@ def fed(model: nn.Module, draw: Any, loss: Any, right: Any = None) -> Task:
     guilty=r"out|encoder\.0",
     says=r"frozen|requires_grad|not (be )?train|no gradient|never.*(train|updat)",
 )
-def adapters(planted: bool) -> Task:
+def adapters(planted: bool) -> Task:  # noqa: C901
     protos = torch.randn(30, 10)
 
     def draw() -> Drawn:
@@ -118,7 +118,7 @@ def weighted_ssl(planted: bool) -> Task:
         def forward(self, wav: Tensor) -> Tensor:
             states = []
             for layer in self.model:
-                states.append(wav := layer(wav))
+                states.append(wav := layer(wav))  # noqa: PERF401
             hidden = torch.stack(states, 0)
             if planted or self.freeze:
                 hidden = hidden.detach()

@@ -856,7 +856,7 @@ def voicebox(planted: bool) -> Task:
         cond = x1.masked_fill(hidden[..., None], 0)
         pairs = []
         for xt in (t * x1 * (1 - t) * eps if planted else t * x1 + (1 - t) * eps, t * x1 + (1 - t) * eps):
-            pairs.append(((xt, cond, times), (x1 - xt) / (1 - t)))
+            pairs.append(((xt, cond, times), (x1 - xt) / (1 - t)))  # noqa: PERF401
         return pairs
 
     return fed(Flow(), draw, F.mse_loss)

@@ -21,12 +21,12 @@ from strangers.data import text
 healthy = partial(any_report, blind="blind18")
 
 
-class Hardtanh20(nn.Hardtanh):
+class Hardtanh20(nn.Hardtanh):  # noqa: D101
     def __init__(self):
         super().__init__(0, 20, True)
 
 
-class Basic(nn.Module):
+class Basic(nn.Module):  # noqa: D101
     def __init__(self, c, act=Hardtanh20):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(c, c, 3, 1, 1, bias=False), nn.BatchNorm2d(c)
@@ -40,7 +40,7 @@ class Basic(nn.Module):
 
 
 @healthy("deep speaker's embedding", GITHUB + "qqueing/DeepSpeaker-pytorch")
-def speaker(_: bool) -> Task:
+def speaker(_: bool) -> Task:  # noqa: C901
     """ReLU cut at 20, conv N(0, 2/(k k out)), unit embeddings times 10; cross-entropy + 2 x triplet loss of margin
     0.1."""
 
@@ -318,7 +318,7 @@ def brep(_: bool) -> Task:
 
 
 @healthy("STGCN of traffic", GITHUB + "cdsnlab/traffic-pytorch")
-def stgcn(_: bool) -> Task:
+def stgcn(_: bool) -> Task:  # noqa: C901
     """Gated temporal and Chebyshev convolutions, LayerNorm over (nodes, channels), dropout 0.3, MAE; inputs and
     targets standardised with one mean and std of all channels (speed, time of day, day)."""
 
@@ -1246,7 +1246,7 @@ def ssim(_: bool) -> Task:
     """Strided convolutions with LeakyReLU 0.2 down to a vector (after a LeakyReLU too), a sigmoid image; 1 - MS-SSIM
     over three levels (five of the author's; windows of 5)."""
 
-    def A():
+    def A():  # noqa: N802
         return nn.LeakyReLU(0.2)
 
     encoder = chain(
@@ -1650,7 +1650,7 @@ def intents(_: bool) -> Task:
             for m in (
                 self.word,
                 self.place,
-                *(l for b in self.layers for l in (b.linear1, b.linear2, b.self_attn.out_proj)),
+                *(l for b in self.layers for l in (b.linear1, b.linear2, b.self_attn.out_proj)),  # noqa: E741
             ):
                 nn.init.normal_(m.weight, std=0.02)
 
@@ -1715,7 +1715,7 @@ def alexnet(_: bool) -> Task:
     """Five convolutions with ReLU, three max pools, one linear layer, default initialisation, colour images
     standardised."""
 
-    def C(i, o, k, s=1, p=1):
+    def C(i, o, k, s=1, p=1):  # noqa: N802
         return [nn.Conv2d(i, o, k, s, p), nn.ReLU(inplace=True)]
 
     model = chain(
@@ -1981,10 +1981,10 @@ def ppg(_: bool) -> Task:
             super().__init__()
             k = 15
 
-            def C(i, o, s):
+            def C(i, o, s):  # noqa: N802
                 return [nn.Conv1d(i, o, k, s, 7), nn.PReLU(o)]
 
-            def T(i, o, s):
+            def T(i, o, s):  # noqa: N802
                 return [nn.ConvTranspose1d(i, o, k, s, 7, s - 1), nn.PReLU(o)]
 
             self.main = chain(

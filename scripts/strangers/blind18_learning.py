@@ -157,7 +157,7 @@ def projection(planted: bool) -> Task:
         z = r.view(-1, 1) + 0.99 * keep.view(-1, 1) * atoms
         z = z.clamp(-10 + 1e-5 * wrong, 10 - 1e-5 * wrong)
         b = (z + 10) / width
-        l, u = b.floor(), b.ceil()
+        l, u = b.floor(), b.ceil()  # noqa: E741
         low = (u - b if wrong else u + (l == u).float() - b) * prob_next
         target = torch.zeros_like(prob_next).scatter_add_(1, l.long(), low)
         target = target.scatter_add_(1, u.long(), (b - l) * prob_next)
@@ -478,7 +478,7 @@ def informer(planted: bool) -> Task:
 
         def forward(self, x: Tensor) -> Tensor:
             x = self.embed(x.transpose(1, 2)).transpose(1, 2) + self.pos
-            b, l, _ = x.shape
+            b, l, _ = x.shape  # noqa: E741
             q, k, v = (f(x).view(b, l, 4, 8) for f in (self.query, self.key, self.value))
             q, k, v = ((a.view(b, 4, l, 8) if planted else a.transpose(2, 1)) for a in (q, k, v))
             scores = q @ k.transpose(-1, -2) / 8**0.5
@@ -573,7 +573,7 @@ def match(box: Tensor, c: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor]:
     return good * (1 + c.view(-1, 1)), encode(box.unsqueeze(1), anchor)
 
 
-class Detector(nn.Module):
+class Detector(nn.Module):  # noqa: D101
     def __init__(self, count: int, wrong_view: bool = False) -> None:
         super().__init__()
         self.base = chain(

@@ -23,7 +23,7 @@ report = partial(any_report, blind="blind19")
 class TinyCLIP(nn.Module):
     """An image encoder and a causal text transformer; logits of all pairs."""
 
-    def __init__(self, init=True, scale=math.log(1 / 0.07), width=32, length=6, vocabulary=32):
+    def __init__(self, init=True, scale=math.log(1 / 0.07), width=32, length=6, vocabulary=32):  # noqa: B008
         super().__init__()
         self.visual = chain(
             nn.Conv2d(3, 16, 3, 1, 1),
@@ -108,7 +108,7 @@ class Coupling(nn.Module):
         return torch.cat((b, a) if self.flip else (a, b), 1), sign * s.sum(1)
 
 
-class NormalizingFlow(nn.Module):
+class NormalizingFlow(nn.Module):  # noqa: D101
     def __init__(self, layers=6, d=2, sign=1, bound=None):
         super().__init__()
         self.flows = nn.ModuleList(Coupling(d, i % 2 > 0, bound) for i in range(layers))

@@ -27,7 +27,8 @@ def smooth(x: Tensor, k: int = 5) -> Tensor:
 
 @healthy("deforestation Siamese residual pairs", GITHUB + "akhiyarwaladi/LandCover_Research")
 def landcover(_: bool) -> Task:
-    """23 bands and indices at two times, a shared ResNet, [f1; f2; |f1 - f2|], focal loss (gamma 2) with class weights."""
+    """23 bands and indices at two times, a shared ResNet, [f1; f2; |f1 - f2|], focal loss (gamma 2) with class
+    weights."""
 
     class Block(nn.Module):
         def __init__(self, i: int, o: int, s: int) -> None:
@@ -83,7 +84,8 @@ def landcover(_: bool) -> Task:
 
 @healthy("fire probability patch seq2seq", GITHUB + "LOFIBOY217/wildfire-refactored")
 def wildfire(_: bool) -> Task:
-    """Flattened weather patches, an encoder of 7 days, a decoder over future weather, a logit a pixel, pos_weight capped at 10."""
+    """Flattened weather patches, an encoder of 7 days, a decoder over future weather, a logit a pixel, pos_weight
+    capped at 10."""
 
     class Positions(nn.Module):
         def __init__(self, d: int, n: int = 96) -> None:
@@ -123,7 +125,8 @@ def wildfire(_: bool) -> Task:
 
 @healthy("collision events mixed-type VAE", GITHUB + "LukVic/vae-generator-for-particle-physics")
 def particles(_: bool) -> Task:
-    """Gaussian, Bernoulli and categorical heads of one decoder; std = exp(sigma); BCE and CE summed and weighted by 0.01."""
+    """Gaussian, Bernoulli and categorical heads of one decoder; std = exp(sigma); BCE and CE summed and weighted by
+    0.01."""
     z, real, n_in = 4, 8, 8 + 2 + 4
 
     def part(i: int, o: int) -> nn.Module:
@@ -210,7 +213,8 @@ def csi(_: bool) -> Task:
 
 @healthy("car speed of optical-flow frames", GITHUB + "Flo-Wo/DL-Visual-Odometry")
 def odometry(_: bool) -> Task:
-    """A batch norm of the input, strided LeakyReLU convolutions, kaiming 'relu' and zero biases; speeds in m/s as they are."""
+    """A batch norm of the input, strided LeakyReLU convolutions, kaiming 'relu' and zero biases; speeds in m/s as
+    they are."""
 
     def conv(i: int, o: int, k: int, s: int = 1) -> nn.Module:
         return chain(nn.Conv2d(i, o, k, s), nn.LeakyReLU())
@@ -335,7 +339,8 @@ def brain(_: bool) -> Task:
 
 @healthy("biaffine arcs and labels of padded sentences", GITHUB + "antoniaboca/semi-supervised-dependency-parser")
 def arcs(_: bool) -> Task:
-    """Frozen vectors, a BiLSTM, arc scores with head and dependent terms, labels gathered at the gold heads, ignore_index -1."""
+    """Frozen vectors, a BiLSTM, arc scores with head and dependent terms, labels gathered at the gold heads,
+    ignore_index -1."""
 
     class Biaffine(nn.Module):
         def __init__(self, d: int, o: int) -> None:
@@ -424,7 +429,8 @@ def grammar(_: bool) -> Task:
 
 @healthy("heart-sound states of synchrosqueezed frames", GITHUB + "alvgaona/heart-sounds-segmentation")
 def heart(_: bool) -> Task:
-    """Random constant first states, the second LSTM begins with the first one's last; log_softmax before CrossEntropyLoss."""
+    """Random constant first states, the second LSTM begins with the first one's last; log_softmax before
+    CrossEntropyLoss."""
 
     class Net(nn.Module):
         def __init__(self, i: int = 22, h: int = 20, b: int = 16) -> None:
@@ -460,7 +466,8 @@ def heart(_: bool) -> Task:
 
 @healthy("advection-diffusion Fourier maps, relative error", GITHUB + "nickhnelsen/fourier-neural-mappings")
 def fourier(_: bool) -> Task:
-    """Complex weights of torch.rand / (in * out), zero padding of the domain, grid features, GELU but after the last layer."""
+    """Complex weights of torch.rand / (in * out), zero padding of the domain, grid features, GELU but after the last
+    layer."""
 
     class Spectral(nn.Module):
         def __init__(self, c: int, k: int) -> None:
@@ -504,7 +511,8 @@ def fourier(_: bool) -> Task:
 
 @healthy("masked lattice weather to capacity factors", GITHUB + "minsu0011/wind-power-forecasting")
 def windpower(_: bool) -> Task:
-    """Masked means of two rasters an hour, residual dilated convolutions, 1.02 sigmoid, smooth L1 (beta 0.05), low hours at 0.25."""
+    """Masked means of two rasters an hour, residual dilated convolutions, 1.02 sigmoid, smooth L1 (beta 0.05), low
+    hours at 0.25."""
 
     class Spatial(nn.Module):
         def __init__(self) -> None:
@@ -577,7 +585,8 @@ def windpower(_: bool) -> Task:
 
 @healthy("waveform and RAM image, gated, smoothed labels", GITHUB + "SismoKaos-Research/cnn_earthquake")
 def quakes(_: bool) -> Task:
-    """A BiLSTM with attention over Z/N/E and a CNN over the image of one window; labels of 0.1 and 0.9; one logit (B, 1)."""
+    """A BiLSTM with attention over Z/N/E and a CNN over the image of one window; labels of 0.1 and 0.9; one logit (B,
+    1)."""
 
     class Net(nn.Module):
         def __init__(self, hidden: int = 12, dim: int = 24, p: float = 0.4) -> None:
@@ -702,7 +711,8 @@ def again(_: bool) -> Task:
 
 @healthy("protein pairs with sinusoid distances, two poolings", GITHUB + "elangovana/PPI-typed-relation-extractor")
 def ppi(_: bool) -> Task:
-    """Frozen word vectors and fixed position vectors, a 2-layer BiLSTM, max and average pools of 4 steps, a flat head."""
+    """Frozen word vectors and fixed position vectors, a 2-layer BiLSTM, max and average pools of 4 steps, a flat
+    head."""
     T = 24
 
     class Net(nn.Module):
@@ -739,7 +749,8 @@ def ppi(_: bool) -> Task:
     "head rotations by audio, dense decoder", GITHUB + "lelechen63/Talking-head-Generation-with-Rhythmic-Head-Motion"
 )
 def heads(_: bool) -> Task:
-    """Past rotations and translations through temporal convolutions, audio of each frame through linear and BatchNorm layers, MSE."""
+    """Past rotations and translations through temporal convolutions, audio of each frame through linear and BatchNorm
+    layers, MSE."""
     past, future, A = 16, 12, 24
 
     def linear(i: int, o: int) -> nn.Module:
@@ -852,7 +863,8 @@ def news(_: bool) -> Task:
 
 @healthy("episodic memory among three alternatives, summed loss", GITHUB + "foamliu/Reading-Comprehension")
 def reading(_: bool) -> Task:
-    """Position-encoded sentences, attention GRU over three hops, uniform(-sqrt 3, sqrt 3) words, 0.001 of all squares in the loss."""
+    """Position-encoded sentences, attention GRU over three hops, uniform(-sqrt 3, sqrt 3) words, 0.001 of all squares
+    in the loss."""
     H, V, S, T = 24, 60, 3, 5
 
     class Net(nn.Module):
@@ -933,7 +945,8 @@ def reading(_: bool) -> Task:
 
 @healthy("partial charges to the next voltage", GITHUB + "Augusteing/battery-soh")
 def battery(_: bool) -> Task:
-    """Pretraining of the shared encoder: current, voltage and capacity through linear layers and an LSTM, MSE of the next voltage."""
+    """Pretraining of the shared encoder: current, voltage and capacity through linear layers and an LSTM, MSE of the
+    next voltage."""
     model = Parts(
         lambda m, x: m.voltage_head(m.lstm(m.embed(x))[0]).squeeze(-1),
         embed=chain(nn.Linear(3, 64), nn.ReLU(), nn.Linear(64, 16)),
@@ -961,7 +974,8 @@ def battery(_: bool) -> Task:
 
 @healthy("slices of four modalities, softmax Dice logarithm", GITHUB + "raywu0123/Brain-Tumor-Segmentation")
 def tumor(_: bool) -> Task:
-    """InstanceNorm without its convolution's first input normalised, (x + input) / 2 in each block; CE by inverse frequency - log Dice."""
+    """InstanceNorm without its convolution's first input normalised, (x + input) / 2 in each block; CE by inverse
+    frequency - log Dice."""
 
     class Convs(nn.Module):
         def __init__(self, i: int, o: int) -> None:
@@ -1029,7 +1043,8 @@ def tumor(_: bool) -> Task:
     "bags of lower-back windows, gated attention", GITHUB + "FrankieLingIsHere/imu_post-stroke-gait-classification"
 )
 def gait(_: bool) -> Task:
-    """Inception blocks of long kernels without biases over a bag of windows, tanh times sigmoid attention, one logit a person."""
+    """Inception blocks of long kernels without biases over a bag of windows, tanh times sigmoid attention, one logit
+    a person."""
 
     class Inception(nn.Module):
         def __init__(self, i: int, o: int = 4) -> None:
@@ -1077,7 +1092,8 @@ def gait(_: bool) -> Task:
 
 @healthy("pattern and upsampled spectrum discriminator", GITHUB + "kyg1552/nanophotonics_dcgan")
 def nanophotonics(_: bool) -> Task:
-    """The discriminator's step of a conditional GAN: N(0, 0.02) weights, patterns of 0 to 1 against a generator's tanh, BCE of rho 0.5."""
+    """The discriminator's step of a conditional GAN: N(0, 0.02) weights, patterns of 0 to 1 against a generator's
+    tanh, BCE of rho 0.5."""
 
     def run(m: nn.Module, real: Tensor, fake: Tensor, spectrum: Tensor) -> tuple[Tensor, Tensor]:
         s = m.spectrum(spectrum.expand(-1, -1, 32, 32))
@@ -1158,7 +1174,8 @@ def rul(_: bool) -> Task:
 
 @healthy("pupil intensity and wrapped phase to phase and modes", GITHUB + "Ze-ark/AO_DL_Turbulence")
 def turbulence(_: bool) -> Task:
-    """Residual SiLU blocks in a U, bilinear ways up; MSE inside the pupil plus that of the projected modes; phases in radians."""
+    """Residual SiLU blocks in a U, bilinear ways up; MSE inside the pupil plus that of the projected modes; phases in
+    radians."""
 
     class Block(nn.Module):
         def __init__(self, i: int, o: int) -> None:
@@ -1237,7 +1254,8 @@ def turbulence(_: bool) -> Task:
     "five joints under damage, posterior and prior of a state model", GITHUB + "LinkeBai/damage-factorized-robot-arm"
 )
 def robotarm(_: bool) -> Task:
-    """A deterministic recurrent world model: deltas with log-stds clamped to [-5, 1], posterior NLL + 0.5 prior NLL + 0.01 KL."""
+    """A deterministic recurrent world model: deltas with log-stds clamped to [-5, 1], posterior NLL + 0.5 prior NLL +
+    0.01 KL."""
     S, A, L, Z, C = 10, 5, 32, 8, 6
 
     class World(nn.Module):
@@ -1292,7 +1310,8 @@ def robotarm(_: bool) -> Task:
 
 @healthy("products to reactants by masked token transformers", GITHUB + "ArvidWartenberg/retrosynthesis")
 def retro(_: bool) -> Task:
-    """nn.Transformer with the tutorial's float causal mask and padding masks, embeddings times sqrt(d), padding left out of the loss."""
+    """nn.Transformer with the tutorial's float causal mask and padding masks, embeddings times sqrt(d), padding left
+    out of the loss."""
     V, D, PAD = 24, 32, 1
 
     class Net(nn.Module):
@@ -1346,7 +1365,8 @@ def retro(_: bool) -> Task:
     GITHUB + "Surya-Hariharan/Paraphrase-Detection-using-Siamese-Network",
 )
 def paraphrase(_: bool) -> Task:
-    """SBERT's vectors (encoded without gradients) through one Xavier projection head, normalised; 1 - cosine, or what exceeds 0.5."""
+    """SBERT's vectors (encoded without gradients) through one Xavier projection head, normalised; 1 - cosine, or what
+    exceeds 0.5."""
 
     class Head(nn.Module):
         def __init__(self) -> None:
@@ -1385,7 +1405,8 @@ def paraphrase(_: bool) -> Task:
 
 @healthy("nuclei of a slide by local rotary attention", GITHUB + "RationAI/nuclei-graph-transformer")
 def nuclei(_: bool) -> Task:
-    """BatchNorm of the shape features, RMSNorm, GeGLU, attention to neighbours only; BCE on the confidently labelled nuclei."""
+    """BatchNorm of the shape features, RMSNorm, GeGLU, attention to neighbours only; BCE on the confidently labelled
+    nuclei."""
     D, heads = 24, 4
 
     class Layer(nn.Module):
@@ -1446,7 +1467,8 @@ def nuclei(_: bool) -> Task:
     "proteins of a cell, correlation and reconstruction heads", GITHUB + "LorenzoCiampiconi/single-cell-multimodal"
 )
 def singlecell(_: bool) -> Task:
-    """SVD components through SELU layers that halve, a mirrored decoder and a head; SmoothL1 / 3 - 2 mean Pearson coefficients."""
+    """SVD components through SELU layers that halve, a mirrored decoder and a head; SmoothL1 / 3 - 2 mean Pearson
+    coefficients."""
 
     def layers(*sizes: int) -> list[nn.Module]:
         return [m for i, o in itertools.pairwise(sizes) for m in (nn.Linear(i, o), nn.SELU())]
@@ -1478,7 +1500,8 @@ def singlecell(_: bool) -> Task:
 
 @healthy("positive mass map by blocks under negative binomials", GITHUB + "minhphuc477/crowd-counting-lightweight")
 def crowd(_: bool) -> Task:
-    """Three strides into an additive pyramid, GroupNorm and SiLU, a softplus head of std 0.01 and bias -6; counts of 16, 32 and 64 pixels."""
+    """Three strides into an additive pyramid, GroupNorm and SiLU, a softplus head of std 0.01 and bias -6; counts of
+    16, 32 and 64 pixels."""
 
     def conv(i: int, o: int, s: int) -> nn.Module:
         return chain(nn.Conv2d(i, o, 3, s, 1, bias=False), nn.BatchNorm2d(o), nn.ReLU(inplace=True))
@@ -1551,7 +1574,8 @@ def seizure(_: bool) -> Task:
     GITHUB + "Aadyant-7/attention-based-skin-lesion-classification-xai",
 )
 def lesions(_: bool) -> Task:
-    """Seven unequal classes, a deep head of dropouts 0.65, 0.55 and 0.45 with BatchNorm, focal gamma 2.2 between two mixed labels."""
+    """Seven unequal classes, a deep head of dropouts 0.65, 0.55 and 0.45 with BatchNorm, focal gamma 2.2 between two
+    mixed labels."""
 
     class CBAM(nn.Module):
         def __init__(self, c: int) -> None:
@@ -1655,7 +1679,8 @@ def handwriting(_: bool) -> Task:
 
 @healthy("tweets by packed BiLSTM and masked self-attention, focal", GITHUB + "audihus/Sarcasm-Detection")
 def sarcasm(_: bool) -> Task:
-    """Lengths from the padding, -inf at padded scores, dropout 0.3 twice, focal loss (gamma 2) of a weighted cross-entropy."""
+    """Lengths from the padding, -inf at padded scores, dropout 0.3 twice, focal loss (gamma 2) of a weighted
+    cross-entropy."""
     from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
     class Net(nn.Module):
@@ -1700,7 +1725,8 @@ def sarcasm(_: bool) -> Task:
     GITHUB + "nhattoan235/Artifact-Robust-Bone-Age-Assessment-Using-Multi-Scale-Label-Distribution-ConvNeXt-V2-",
 )
 def bone_age(_: bool) -> Task:
-    """Grey images thrice under ImageNet's mean and deviation, dense features with a trailing ReLU and pool, targets in raw months."""
+    """Grey images thrice under ImageNet's mean and deviation, dense features with a trailing ReLU and pool, targets
+    in raw months."""
 
     class Dense(nn.Module):
         def __init__(self, i: int, growth: int = 12) -> None:
@@ -1764,7 +1790,8 @@ def bone_age(_: bool) -> Task:
 
 @healthy("users by films, biased products to raw stars", GITHUB + "AravindMohan10/movie-recommendation-transformer")
 def movies(_: bool) -> Task:
-    """Factors of deviation 0.1 under dropout 0.1, zero biases and a zero global bias, mean squared error of stars from 1 to 5."""
+    """Factors of deviation 0.1 under dropout 0.1, zero biases and a zero global bias, mean squared error of stars
+    from 1 to 5."""
 
     class Net(nn.Module):
         def __init__(self, users: int = 60, films: int = 90, d: int = 32) -> None:
@@ -1796,7 +1823,8 @@ def movies(_: bool) -> Task:
 
 @healthy("sketches to normal maps by in-place skips under a critic", GITHUB + "Kerstin08/Sketch-to-3d-Model")
 def sketch(_: bool) -> Task:
-    """The generator's step alone: minus a layer-normed critic (kept as it is) plus a weighted L1; tanh maps in [-1, 1]."""
+    """The generator's step alone: minus a layer-normed critic (kept as it is) plus a weighted L1; tanh maps in [-1,
+    1]."""
 
     class Encoder(nn.Module):
         def __init__(self, i: int, o: int, bn: bool = True) -> None:
@@ -1884,7 +1912,8 @@ def sketch(_: bool) -> Task:
     GITHUB + "aryamtos/accent-classification-audio-cnns",
 )
 def accent(_: bool) -> Task:
-    """A 1x1 convolution over frequency bins, dropout 0.4, all the LSTM's steps flattened; magnitudes of 3000-sample frames, unscaled."""
+    """A 1x1 convolution over frequency bins, dropout 0.4, all the LSTM's steps flattened; magnitudes of 3000-sample
+    frames, unscaled."""
 
     class Net(nn.Module):
         def __init__(self, t: int = 20, bins: int = 257) -> None:
@@ -1918,7 +1947,8 @@ def accent(_: bool) -> Task:
     "keys down by frame, norm after the ReLU, weighted positives", GITHUB + "rafdelacruz/Automatic-Piano-Transcription"
 )
 def piano(_: bool) -> Task:
-    """Standardised decibel mels, conv-ReLU-norm-dropout, pools over mels alone, a bidirectional LSTM, positive weights clipped to 1..20."""
+    """Standardised decibel mels, conv-ReLU-norm-dropout, pools over mels alone, a bidirectional LSTM, positive
+    weights clipped to 1..20."""
 
     class Net(nn.Module):
         def __init__(self, mels: int = 48, keys: int = 12) -> None:
@@ -1970,7 +2000,8 @@ def piano(_: bool) -> Task:
 
 @healthy("replies of a thread by a one-step LSTM over feature vectors", GITHUB + "danish-stance-detectors/Stance")
 def stance(_: bool) -> Task:
-    """Each comment is one step from a zero state, its vector of counts, flags and a mean embedding; log-softmax and NLL of four stances."""
+    """Each comment is one step from a zero state, its vector of counts, flags and a mean embedding; log-softmax and
+    NLL of four stances."""
 
     class Net(nn.Module):
         def __init__(self, d: int = 60, h: int = 48) -> None:
@@ -2003,7 +2034,8 @@ def stance(_: bool) -> Task:
     GITHUB + "LeonardoOliverr/churn-prediction-ml-platform",
 )
 def churn(_: bool) -> Task:
-    """Standardised tenure and charges beside one-hot contracts, 64-32-16 ReLUs with dropout 0.3 each, one logit, weighted positives."""
+    """Standardised tenure and charges beside one-hot contracts, 64-32-16 ReLUs with dropout 0.3 each, one logit,
+    weighted positives."""
     layers: list[nn.Module] = []
     previous = 30
     for h in (64, 32, 16):
@@ -2044,7 +2076,8 @@ def churn(_: bool) -> Task:
     GITHUB + "htvcoder/credit-scoring-replication",
 )
 def credit(_: bool) -> Task:
-    """The replication's MLP-3 at half its width: no norm, no dropout; scaled inputs, logits flattened to the targets' shape."""
+    """The replication's MLP-3 at half its width: no norm, no dropout; scaled inputs, logits flattened to the targets'
+    shape."""
 
     class Net(nn.Module):
         def __init__(self, d: int = 14, hidden: tuple[int, ...] = (32, 32, 32)) -> None:
@@ -2102,7 +2135,8 @@ def malware(_: bool) -> Task:
     GITHUB + "hiufungleung/galaxy-classification",
 )
 def galaxy(_: bool) -> Task:
-    """Clipped at five deviations, divided by the median absolute flux; convolutions of 15, 9 and 5, a mean over what is left, balanced weights."""
+    """Clipped at five deviations, divided by the median absolute flux; convolutions of 15, 9 and 5, a mean over what
+    is left, balanced weights."""
 
     class Encoder(nn.Module):
         def __init__(self, f: int = 12) -> None:

@@ -20,7 +20,7 @@ healthy = partial(any_report, blind="blind19")
 
 
 @healthy("directional self-attention for SNLI", GITHUB + "baaesh/SAN4NLI-pytorch/blob/12cec61/model.py")
-def san4nli(_: bool) -> Task:
+def san4nli(_: bool) -> Task:  # noqa: C901
     """Forward and backward masked attention blocks, fusion gates with ONE shared LayerNorm, source2token and max
     pooling."""
     V, d, heads = 120, 20, 2
@@ -115,7 +115,7 @@ def san4nli(_: bool) -> Task:
     "learned U-Net iterator for the heat equation",
     GITHUB + "ermongroup/Neural-PDE-Solver/blob/04d56e3/models/heat_model.py",
 )
-def neural_pde(_: bool) -> Task:
+def neural_pde(_: bool) -> Task:  # noqa: C901
     """A Jacobi step plus a LINEAR U-Net of single-channel convolutions without biases on its residual; MSE to the
     solution."""
     n, jac = 13, torch.tensor([[0, 0.25, 0], [0.25, 0, 0.25], [0, 0.25, 0]]).view(1, 1, 3, 3)
@@ -313,7 +313,7 @@ def toss(_: bool) -> Task:
             )
             x0 = torch.cat([self.bn_numeric(num), e, self.lstm(packed)[1][0][-1]], 1)
             x = x0
-            for l in self.cross_layers:
+            for l in self.cross_layers:  # noqa: E741
                 x = x0 * l(x) + x
             return self.final_layer(torch.cat([x, self.deep_net(x0)], 1)).squeeze(1)
 
@@ -478,9 +478,9 @@ def intrusion(_: bool) -> Task:
 )
 def bearing(_: bool) -> Task:
     """Windows of a vibration, each z-scored; four conv-norm-ReLU stages, global average, dropout, ten conditions."""
-    l, i = [], 1
+    l, i = [], 1  # noqa: E741
     for o, k in ((8, 7), (16, 5), (32, 3)):
-        l += [nn.Conv1d(i, o, k, padding=k // 2), nn.BatchNorm1d(o), nn.ReLU(), nn.MaxPool1d(2)]
+        l += [nn.Conv1d(i, o, k, padding=k // 2), nn.BatchNorm1d(o), nn.ReLU(), nn.MaxPool1d(2)]  # noqa: E741
         i = o
     model = Parts(
         lambda m, x: m.classifier(m.features(x)),
@@ -680,7 +680,7 @@ def sleep(_: bool) -> Task:
     "residual recurrent volumes for nodules, summed BCE",
     GITHUB + "gbymb4/Lung-Nodule-Segmentation/blob/4bcc930/models/unet/r2unet.py",
 )
-def nodules(_: bool) -> Task:
+def nodules(_: bool) -> Task:  # noqa: C901
     """Slices as depth with (1, 3, 3) kernels, recurrent layers of shared weights with a norm a step, sigmoid, a hand-
     written BCE SUMMED over voxels."""
 
@@ -788,9 +788,9 @@ def inr(_: bool) -> Task:
 def exoplanet(_: bool) -> Task:
     """Conv, ReLU, BatchNorm, pool; dense layers with dropout 0.5 and 0.3; a sigmoid and BCELoss; flux scaled and
     jittered."""
-    l, i = [], 1
+    l, i = [], 1  # noqa: E741
     for o, k in ((8, 5), (16, 5), (24, 3)):
-        l += [nn.Conv1d(i, o, k, padding=k // 2), nn.ReLU(), nn.BatchNorm1d(o), nn.MaxPool1d(2)]
+        l += [nn.Conv1d(i, o, k, padding=k // 2), nn.ReLU(), nn.BatchNorm1d(o), nn.MaxPool1d(2)]  # noqa: E741
         i = o
     fc = chain(
         nn.Linear(24 * 25, 64),
@@ -848,7 +848,7 @@ def jets(_: bool) -> Task:
     "light-weight RefineNet of buildings, BCE with a soft Dice",
     GITHUB + "fuzailpalnak/building-footprint-segmentation/tree/a1e6a0a/building_footprint_segmentation/seg",
 )
-def buildings(_: bool) -> Task:
+def buildings(_: bool) -> Task:  # noqa: C901
     """A residual trunk, 1x1 reductions and fusions without biases, chained pooling that uses ONE convolution twice,
     bilinear x4."""
 
@@ -885,7 +885,7 @@ def buildings(_: bool) -> Task:
 
     def run(m, x):
         f, x = [], m.layer0(x)
-        for l in m.layers:
+        for l in m.layers:  # noqa: E741
             x = l(x)
             f.append(x)
         y = None
@@ -927,9 +927,9 @@ def buildings(_: bool) -> Task:
 def docs(_: bool) -> Task:
     """Grey pages; conv-norm-ReLU twice and a pool a block, Kaiming fan-out, the head N(0, 0.01^2) after dropout 0.5;
     logits."""
-    l, i = [], 1
+    l, i = [], 1  # noqa: E741
     for o in (8, 16, 32):
-        l += [
+        l += [  # noqa: E741
             nn.Conv2d(i, o, 3, padding=1, bias=False),
             nn.BatchNorm2d(o),
             nn.ReLU(True),
@@ -970,7 +970,7 @@ def docs(_: bool) -> Task:
     "attribute-adaptive denormalisation for swapping faces",
     GITHUB + "faddey-w/face-swap/blob/80b5db7/reface/faceshifter/AEI_Net.py",
 )
-def faces(_: bool) -> Task:
+def faces(_: bool) -> Task:  # noqa: C901
     """Attributes by a U-Net, an identity vector of a frozen recogniser; InstanceNorm, linear layers N(0, 0.001^2),
     tanh; identity, attribute and same-person losses (without the adversary)."""
     cid = 16
