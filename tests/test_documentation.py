@@ -238,18 +238,19 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
     ((healthy, alarms),) = re.findall(r"(\d+) healthy networks measured, (\d+) with", evidence)
     unseen = re.findall(r"passed; (\d+) healthy: (\d+) alarmed", evidence)
-    new, sample = re.findall(r"- [a-z ]*: (\d+) loud: (\d+) first, .*?(\d+) passed", evidence)
+    new, sample, commits = re.findall(r"- [a-z ]*: (\d+) loud: (\d+) first, .*?(\d+) passed", evidence)
     assert f"{alarms} of {healthy} healthy" in readme
     others, warnings = (sum(map(int, column)) for column in zip(*unseen, strict=True))
     assert f"Of {others} written apart from rules, {warnings} were" in readme
     public = json.loads((ROOT / "figures" / "public_models.json").read_text(encoding="utf-8"))
     models = [each for rows in public.values() for each in rows.values()]
     warned = [each for each in models if each.get("findings")]
-    assert f"Of {len(models)} public models as their authors wrote them, {len(warned)} get a warning" in readme
+    assert f"Of {len(models)} public models as they are, {len(warned)} get a warning" in readme
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
         assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
     faults, first, missed = sample
     assert f"Of {faults} faults sampled from reports, {first} are named first and {missed} missed" in readme
+    assert "Of {} that commits mend, {} and {}".format(*commits) in readme
     assert "Of {} chosen to be new, {} and {}".format(*new) in readme
     seconds = measured["whole-resnet50"]["methods"]["hessdiag"]["seconds"]["median"]
     assert f"{seconds:.0f} seconds for ResNet-50" in readme

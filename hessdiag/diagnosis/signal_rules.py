@@ -10,7 +10,7 @@ from hessdiag.diagnosis.network_view import BLIND, GATES, TINY, Net, graded, lis
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
-CLASSES, NUMBERS = (2.0, 2.5, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
+CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 ONE_CLASS, SMALLER = 8.0, 10.0  # times the loss of a guess, of outputs near zero; times their E[y²], that is wanted
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
