@@ -330,7 +330,7 @@ def test_what_all_rules_say_together(number: int) -> None:
     assert [(each.rule, each.severity, *each.blocks[:1]) for each in find(signals)] == said
 
 
-@pytest.mark.parametrize(("factor", "severity"), [(2.4, "note"), (2.6, "warning"), (14.9, "warning"), (15.1, "fault")])
+@pytest.mark.parametrize(("factor", "severity"), [(4.9, "note"), (5.1, "warning"), (14.9, "warning"), (15.1, "fault")])
 def test_how_grave_an_initial_loss_is(factor: float, severity: str) -> None:
     """After what sampling leaves of it."""
     (found,) = find(network(initial_loss=2.3 * (factor + 0.2), initial_loss_stderr=0.23))
