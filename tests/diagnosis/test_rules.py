@@ -591,8 +591,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         if on else m.first(x).relu()), first=nn.Linear(4, 8), more=nn.Linear(4, 8), last=nn.Linear(8, 3)), ((X, X + 1),
         T), None, said) for on, said in ((True, ""), (False, "HD120"))),
     *((f"a {type(kept).__name__} of layers", lambda kept=kept: net(lambda m, x: m.last(m._kept["one"](x).relu()),
-        _kept=kept, last=nn.Linear(4, 3)), (X, T), None, said)
-        for kept, said in ((nn.ModuleDict({"one": nn.Linear(4, 4)}), ""), ({"one": nn.Linear(4, 4)}, "HD404"))),
+        _kept=kept, last=nn.Linear(32, 3)), (X, T), None, said)
+        for kept, said in ((nn.ModuleDict({"one": nn.Linear(4, 32)}), ""), ({"one": nn.Linear(4, 32)}, "HD404"))),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
         F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
     *((f"a flat output beside {tuple(t.shape)}", lambda: net(lambda m, x: m.first(x).flatten(), first=nn.Linear(4, 1)),
