@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
-from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixes_axes
+from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.numbers import short
@@ -379,38 +379,36 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
         and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and bool((v != v[:1]).any())
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
-        match = _pulled_to(own, v)
+        match, told = _pulled_to(own, v)
         seen = _sees(model, part, number) if match is not None or len(tokens) > 1 else None
         if seen is not None and any(seen):
             before, after = seen
             if match == 1:
                 return "ahead" if after else ""
-            if match == 0 and before and after and len(tokens) == 1 and _told(own, v.shape[1]) < MOSTLY:
+            if match == 0 and before and after and len(tokens) == 1 and told < MOSTLY:
                 return "kept"
             skips = "skips" if len(tokens) == 1 else ""  # beside another sequence it may be a translation
             return "" if after or not before else "own" if match == 0 else skips
     return ""
 
 
-def _pulled_to(own: Tensor, tokens: Tensor) -> int | None:
-    """How many places before the token it is pulled to an output stands, 0 to 2; None where it is another token."""
+def _pulled_to(own: Tensor, tokens: Tensor) -> tuple[int | None, float]:
+    """How many places before the token it is pulled to an output stands, 0 to 2; None where it is another token. And
+    the share of the positions that are pulled to one, few of a masked language model.
+    """
     length = tokens.shape[1]
     if length not in own.shape[1:]:
-        return None
+        return None, 1.0
     pulls = own[:SOME] if own.shape[1] == length else own[:SOME].transpose(1, 2)  # (B, T, classes)
     counts, wanted = (pulls < 0).sum(2) == 1, pulls.argmin(2)  # (B, T)
+    told = float(counts.double().mean())
     for shift in (1, 0, 2):
         counted = counts[:, : length - shift]
         same = (wanted[:, : length - shift] == tokens[:SOME, shift:])[counted]
-        least = MOSTLY if shift == 0 and _told(own, length) < MOSTLY else NEARLY_ALL
+        least = MOSTLY if shift == 0 and told < MOSTLY else NEARLY_ALL
         if len(same) >= LEAST_POSITIONS and float(same.double().mean()) >= least:
-            return shift
-    return None
-
-
-def _told(own: Tensor, length: int) -> float:
-    """The share of the positions that the loss counts, few of a masked language model."""
-    return float((own != 0).any(2 if own.shape[1] == length else 1).double().mean())
+            return shift, told
+    return None, told
 
 
 def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | None:
@@ -512,8 +510,7 @@ def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, examples: int | No
     with torch.enable_grad(), _Calls(examples) as calls:
         value = loss.of_all(y.detach().requires_grad_(), targets)
     if value.grad_fn is not None:
-        graph = Graph(value.grad_fn, (), ())
-        for view in (node for node in graph.consumers if mixes_axes(graph, node, len(y))):
+        for view in mixing_views(Graph(value.grad_fn, (), ()), len(y)):
             before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
             calls.found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"
     found: dict[str, str] = calls.found

@@ -344,7 +344,12 @@ def _is_astray(weights: Tensor | None) -> bool:
     return sums_to_one(weights, -2) and not sums_to_one(weights, -1)
 
 
-def mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
+def mixing_views(graph: Graph, examples: int) -> list[Node]:
+    """The views in a graph that mix axes."""
+    return [node for node in (graph.root, *graph.consumers) if _mixes_axes(graph, node, examples)]
+
+
+def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     """Whether a view does what looks like a transposition, and is none: axes are joined out of order, or change places,
     or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it, or a
     slice after it.

@@ -33,7 +33,7 @@ from hessdiag.diagnosis.roles import (
     added_to_themselves,
     at_its_end,
     attentions,
-    mixes_axes,
+    mixing_views,
     unchanged,
     written_by,
 )
@@ -238,8 +238,7 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        mixed = [node for node in (graph.root, *graph.consumers) if mixes_axes(graph, node, self.part.size)]
-        for label, nodes in (("mixed", mixed), ("doubled", added_to_themselves(graph))):
+        for label, nodes in (("mixed", mixing_views(graph, self.part.size)), ("doubled", added_to_themselves(graph))):
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}

@@ -64,8 +64,10 @@ def test_parameters_in_unusual_places(make: Callable[[], nn.Module], per: str) -
 
 
 def test_what_has_no_second_derivative_or_another_default_device_is_refused_and_a_mask_named() -> None:
-    with pytest.raises(HessdiagError, match=r"no way to a right hessian product.*try matrix='ggn'"):
-        hessdiag.diagnose(nn.EmbeddingBag(5, 4), torch.randint(5, (3, 2)), matrix="hessian")
+    known = [(centres(), torch.randn(3, 4))] * (torch.__version__ < "2.15")  # which has those of a distance
+    for model, x in (*known, (nn.EmbeddingBag(5, 4), torch.randint(5, (3, 2)))):
+        with pytest.raises(HessdiagError, match=r"no way to a right hessian product.*try matrix='ggn'"):
+            hessdiag.diagnose(model, x, matrix="hessian")
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
     model[0].weight.register_hook(lambda gradient: gradient * torch.eye(3, 4))
     report = hessdiag.diagnose(model, torch.randn(3, 4))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import SLOW_VMAP, draws_random_numbers, seed_torch, seeded_rng
+from tests.network.test_preserve import MKLDNN
 from tests.networks import Net, build
 from tests.unchanged import state_of
 
@@ -46,7 +47,7 @@ def process_state() -> dict[str, Any]:
         "attention": [getattr(backends.cuda, f"{name}_sdp_enabled")() for name in ("flash", "math", "mem_efficient")],
         "fast path": backends.mha.get_fastpath_enabled(),
         "precision": (torch.get_float32_matmul_precision(), backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32),
-        "mkldnn": [getattr(v, "fp32_precision", None) for v in vars(backends.mkldnn).values()],
+        "mkldnn": [getattr(holder, "fp32_precision", None) for holder in MKLDNN],
         "cudnn": (backends.cudnn.enabled, backends.cudnn.benchmark, backends.cudnn.deterministic),
     }
 
