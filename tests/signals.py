@@ -22,7 +22,7 @@ def weight(name: str, **values: Any) -> ParameterSignals:
     usual: dict[str, Any] = {
         "owners": (name.rpartition(".")[0],), "attribute": name.rpartition(".")[2], "kind": "Linear",
         "shape": (10, 10), "numel": 100, "fan_in": 10, "fan_out": 10, "weight_sq": 0.2, "kurtosis": 3.0, "largest": 3.0,
-        "uses": ("product",),
+        "along": 1.0, "uses": ("product",),
     }  # fmt: skip
     return ParameterSignals(name=name, **(usual | values))
 
@@ -42,7 +42,7 @@ def network(*, depth: int = 6, layers: Any = None, weights: Any = None, **values
     parameters = [weight(f"{path}.weight", **(weights or {}).get(path, {})) for path in [*paths, "head"]]
     usual: dict[str, Any] = {
         "examples": 64, "initial_loss": 2.3, "initial_loss_stderr": 0.01, "chance_loss": 2.3,
-        "loss_kind": "cross-entropy", "output_sq": 1.5, "output_variance": 1.0, "input_sq": 1.0, "sent_back": "loss",
+        "loss_kind": "cross-entropy", "output_sq": 1.5, "output_variance": 1.0, "sent_back": "loss",
         "fixed_norms": 0, "fresh_norms": 0, "layers": tuple(rows), "parameters": tuple(parameters),
     }  # fmt: skip
     return Signals(**(usual | values))

@@ -271,7 +271,8 @@ class Batch:
         returned_at: where the examples stand in outputs, if not as in the first of the arguments.
         asked: how `targets` (B, N) hold those of several tensors.
         noise: what the model draws when it is called, one after the other.
-        noise_at: at which dimension it does for the examples, as 1 of the first state of an LSTM.
+        noise_at: at which dimension it does for the examples, as 1 of the first state of an LSTM; -1 where the first
+            dimension runs over examples and their positions.
     """
 
     args: tuple[Any, ...]
@@ -482,7 +483,7 @@ class Batch:
     def replaying(self) -> Iterator[None]:
         """In this context the model is called: it draws the noise of the batch, whatever examples of it are there."""
         pairs = zip(self.noise, self.noise_at, strict=True)
-        drawn = [v.value if isinstance(v, Common) else v.movedim(0, at) for v, at in pairs]
+        drawn = [v.value if isinstance(v, Common) else v.flatten(0, 1) if d < 0 else v.movedim(0, d) for v, d in pairs]
         with user_code(), Noise(drawn) if drawn else nullcontext():
             yield
 
@@ -493,17 +494,17 @@ class Batch:
         count = self.rows
         with Noise() as drawn:
             returned = self.run(model)
-        same = [[d for d, size in enumerate(each.shape[:2]) if size == count] for each in drawn.noted]
-        if count and any(len(dims) > 1 for dims in same):  # which of two it is, one example less tells
-            with Noise() as other:
+        places = [[d for d, size in enumerate(each.shape[:2]) if size == count] for each in drawn.noted]
+        if count and count > 1 and any(dims != [0] for dims in places):  # whose they are, one example less tells
+            with Noise() as fewer:
                 self.narrow(0, count - 1).run(model)
-            pairs = zip(same, other.noted, strict=True)
-            same = [[d for d in dims if each.shape[d] != count] for dims, each in pairs]
+            places = [_places(e.shape, less.shape, count) for e, less in zip(drawn.noted, fewer.noted, strict=True)]
         noise, at = list[Any](), list[int]()
-        for each, dims, known in zip_longest(drawn.noted, same, few[: len(same)]):
+        for each, dims, known in zip_longest(drawn.noted, places, few[: len(places)]):
             own = dims and not isinstance(known, Common)
             at.append(dims[0] if own else 0)
-            noise.append(each.movedim(at[-1], 0) if own else Common(each))
+            split = each.unflatten(0, (count, -1)) if at[-1] < 0 else each
+            noise.append(split.movedim(max(at[-1], 0), 0) if own else Common(each))
         return replace(self, noise=tuple(noise), noise_at=tuple(at)), returned
 
     def of_pairs(self, model: nn.Module, returned: Any) -> bool:
@@ -537,6 +538,16 @@ class Batch:
 
         args, kwargs, noise = tree_map(each, (self.args, dict(self.kwargs), self.noise))
         return replace(self, args=args, kwargs=kwargs, noise=noise, targets=each(self.targets), **changes)
+
+
+def _places(shape: torch.Size, fewer: torch.Size, count: int) -> list[int]:
+    """Dimensions over `count` examples, of which `fewer` has one less; -1 of a first one over positions of each, too.
+
+    >>> _places(torch.Size([8, 4]), torch.Size([7, 4]), 8), _places(torch.Size([24, 8]), torch.Size([21, 8]), 8)
+    ([0], [-1])
+    """
+    grown = [d for d, size in enumerate(shape) if size and size * (count - 1) == fewer[d] * count]
+    return [d if shape[d] == count else -1 for d in grown if d == 0 or shape[d] == count]
 
 
 def _plain(value: Tensor) -> Tensor:

@@ -240,9 +240,6 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
             found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
         if targets is None or bool((targets == targets[:1]).all()):
             return found
-        one = targets[:1].expand_as(targets).contiguous()
-        pairs = ((float(of(y, targets)), y), (losses[0], best), (losses[-1], noise))
-        found["targets_count"] = any(value != float(of(z, one)) for value, z in pairs)
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
         asks = losses[0] != float(of(best, targets.roll(1, 0)))

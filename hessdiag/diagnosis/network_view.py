@@ -20,7 +20,6 @@ GATES = {"gate", "softplus"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 TINY = 1e-300
 SMALL = 1e-4  # E[x²] of small signals
-OPENS = 1e-6  # E[W²] of what starts small on purpose: Adam's first steps of 1e-3 are as large
 
 
 class Net:

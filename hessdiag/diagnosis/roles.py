@@ -303,8 +303,9 @@ def _is_drowned(softmax: Node) -> bool:
         if not (passes_unchanged(node) or _ON_SCORES.match(node.name())) or not parents_of(node):
             return False
         node = parents_of(node)[0]
-    queries, keys = (getattr(node, name, None) for name in ("_saved_self", "_saved_mat2"))
-    return queries is not None and keys is not None and float((queries[:1] @ keys[:1]).std()) > VARY
+    saved = [v.detach() for name in ("_saved_self", "_saved_mat2") if (v := getattr(node, name, None)) is not None]
+    factors = [each[:1] if each.dim() > 2 else each for each in saved]
+    return len(factors) == 2 and float((factors[0] @ factors[1]).std()) > VARY
 
 
 def _is_of_one(node: Node) -> bool:

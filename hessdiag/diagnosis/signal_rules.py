@@ -73,8 +73,7 @@ def _excesses(net: Net) -> dict[str, float]:
         layer, name = net.layers[path], net.name_of(path)
         if net.order[path] > last_norm and layer.x_sq > 0:
             excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
-    tables = [p.name for p in net.parameters if "lookup" in p.uses]  # products of which are all that there is
-    return excess or dict.fromkeys(tables, net.signals.output_sq)
+    return excess
 
 
 def nothing_arrives(net: Net) -> Finding | None:
@@ -185,8 +184,8 @@ BOUNDED = ("softmax", "sigmoid", "tanh")
 
 
 def raw_inputs(net: Net) -> Finding | None:
-    """HD105: inputs far from unit scale, such as pixels from 0 to 255, on whichever path they come in."""
-    read = {o: layer.x_sq for o in net.backbone if not (layer := net.layers[o]).sources and layer.x_sq > 0}
+    """HD105: inputs far from unit scale, such as pixels from 0 to 255, on any path; what never varies is none."""
+    read = {o: e.x_sq for o in net.backbone if not (e := net.layers[o]).sources and e.x_sq > 0 and e.x_varies != 0}
     path = max(read, key=read.__getitem__, default="")
     value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
@@ -236,11 +235,12 @@ def raw_targets(net: Net) -> Finding | None:
 
 def operations(net: Net) -> Finding | None:
     """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
+    ends = [net.layers[path].x_sq for path in net.signals.sources]
+    bounded = not max(ends, default=0.0) > LARGE  # a normalisation on the way puts it right
+    if bounded:
+        return None if net.normalised else _fed_back(net)
     if fed := _fed_back(net):
         return fed
-    ends = [net.layers[path].x_sq for path in net.signals.sources]
-    if not max(ends, default=0.0) > LARGE:  # a normalisation on the way puts it right
-        return None
     written = {path: sum(net.layers[o].out_sq for o in net.layers[path].sources) for path in net.backbone}
     read = {path: net.layers[path].x_sq for path in net.backbone}
     hit = {net.name_of(o): read[o] / sq for o, sq in written.items() if read[o] > GROWN * sq > 0}
@@ -283,13 +283,10 @@ def drowned(net: Net) -> Finding | None:
         message += f" what they pass on varies between examples (usual: above {short(100 * SQUASHED)} %)."
         advice = "Take ReLUs or tanhs in hidden layers, or normalise what sigmoids read."
         return Finding("HD110", graded(-least, -SQUASHED_WARNING), squashed, message, advice, least, SQUASHED)
-    layer, before = net.layers[path], [*net.layers.values()][: net.order[path]]
-    steady = [o for o in before if not (o.out_varies > VARIES or GATES & {*o.labels})]
-    steady.sort(key=lambda o: -o.out_sq)
+    layer = net.layers[path]
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
     shared = [net.name_of(o) for o in layer.sources if "softmax" in net.layers[o].labels]  # by all units alike
-    own = dict.fromkeys(p.name for o in (steady or [layer])[:3] for p in net.parameters if o.path in p.owners)
-    blocks = tuple(added or shared or own)
+    blocks = tuple(added or shared or [p.name for p in net.parameters if path in p.owners])
     message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
     message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
     severity = graded(-layer.x_varies, -VARIES_WARNING) if shared and not added else "note"
@@ -385,8 +382,6 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what += f" {short(100 * SWING)} %): a sum or normalisation in it takes away in what they differ."
         severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a wrong dimension in the loss."
         return severity, (), what, advice, signals.swing, SWING
-    if not signals.targets_count:
-        return "note", (), "The loss is the same whatever the targets are: it does not use them.", "", 0.0, 0.0
     if signals.agrees < AGAINST:
         what = "The loss falls as the outputs move away from the targets: its sign is the opposite one."
         return "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST

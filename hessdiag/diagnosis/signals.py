@@ -290,7 +290,6 @@ class SignalPass:
             output_sq=mean_sq(outputs),
             output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)),
-            input_sq=_input_sq(part),
             unseen=self.unseen or self._ignored(y, of_mean),
             meeting=self.meeting,
             repeated=_repeated(y.detach(), part),
@@ -414,12 +413,6 @@ def _uses_running_statistics(module: nn.Module) -> bool:
 def _is_fresh(module: nn.Module) -> bool:
     mean, variance = module.running_mean, module.running_var
     return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[union-attr]
-
-
-def _input_sq(batch: Batch) -> float:
-    real = [v for v in batch.tensors if v.is_floating_point() and v.numel()]
-    count = sum(v.numel() for v in real)
-    return sum(mean_sq(v) * v.numel() for v in real) / count if count else math.nan
 
 
 def _repeated(y: Tensor, batch: Batch) -> float:

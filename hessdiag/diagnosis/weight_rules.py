@@ -10,7 +10,6 @@ from statistics import median
 from hessdiag.diagnosis.network_view import (
     BLIND,
     GATES,
-    OPENS,
     SMALL,
     UNITS,
     Net,
@@ -25,13 +24,13 @@ from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
-KURTOSIS, KURTOSIS_FAULT, OUTLYING = 10.0, 50.0, 8.0
+KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share of a tensor's squares
 SIBLING, SIBLING_FAULT = 4.0, 25.0
 GROUPS = 8.0
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
-BELOW_EPS, BELOW_EPS_WARNING = 0.25, 0.01  # of what a normalisation writes, where ε outweighs E[x²]
+BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-6, 0.01)  # of what a normalisation writes: of what is small, or one alone
 
 
 def outliers(net: Net) -> Finding | None:
@@ -45,7 +44,7 @@ def outliers(net: Net) -> Finding | None:
     message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
     message += f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)}"
     advice = "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
-    severity = graded(worst.kurtosis, 0, KURTOSIS_FAULT)
+    severity = graded((worst.kurtosis - 3) / worst.largest**2, OUTLYING_WARNING)
     return Finding("HD201", severity, blocks, f"{message} (usual: 3).", advice, worst.kurtosis, KURTOSIS)
 
 
@@ -137,7 +136,7 @@ def above_scheme(net: Net) -> Finding | None:
     if not (found := law_of(net)):
         return None
     wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
-    wide -= {p.name for p in net.weights if p.along < BLIND or not p.trainable}  # normalised before it is used; set
+    wide -= {p.name for p in net.weights if not (p.along >= BLIND and p.trainable)}  # normalised; no gradient; set
     wide -= {p.name for p in net.weights if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
@@ -181,14 +180,11 @@ def below_epsilon(net: Net) -> Finding | None:
         if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = layer.out_sq / gain.weight_sq
-        if share < BELOW_EPS and layer.x_sq >= SMALL:
+        if share < BELOW_EPS and (layer.x_sq >= SMALL or not share):
             hit[gain.name] = share
         elif share < BELOW_EPS:
             before = [o for o in net.weight_of if net.order[o] < net.order[path]]
-            nearest = max(before, key=net.order.__getitem__, default="")
-            if nearest and net.weight_of[nearest].weight_sq < OPENS and net.layers[nearest].labels == ("norm",):
-                continue  # a table that only a normalisation reads is as large as that makes it, soon
-            source = net.name_of(nearest) if nearest else gain.name
+            source = net.name_of(max(before, key=net.order.__getitem__)) if before else gain.name
             hit |= {source: min(share, hit.get(source, 1.0)), gain.name: share}
             sources.append(source)
     if not hit:
@@ -197,11 +193,11 @@ def below_epsilon(net: Net) -> Finding | None:
     worst = hit[blocks[0]]
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
-    if not sources:
+    if alone := blocks[0] not in sources:
         what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
         advice = "Make ε smaller (1e-5 is usual), or normalise more numbers: fewer groups, or ahead of a pooling."
     message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
-    return Finding("HD109", graded(-worst, -BELOW_EPS_WARNING), blocks, message, advice, worst, BELOW_EPS)
+    return Finding("HD109", graded(-worst, -BELOW_EPS_WARNING[alone]), blocks, message, advice, worst, BELOW_EPS)
 
 
 def identical_units(net: Net) -> Finding | None:

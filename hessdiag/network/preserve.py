@@ -49,11 +49,8 @@ def preserve_state(
     """
     with _turns_lock:
         turn = _turns.setdefault(model, threading.RLock())
-    with turn, _put_back(model):
-        if mode:
-            set_mode(model, mode)
-        with measuring(model, seed=seed, call=call):
-            yield
+    with turn, _put_back(model, mode) as begin_again, measuring(model, seed=seed, call=call, undo=begin_again):
+        yield
 
 
 def set_mode(model: nn.Module, mode: str) -> None:
@@ -62,6 +59,8 @@ def set_mode(model: nn.Module, mode: str) -> None:
     Spectral normalisation keeps its vectors. Synchronised batch normalisation takes the statistics of this process's
     batch: the other processes may not measure.
     """
+    if not mode:
+        return
     if mode == "eval" or not model.training:
         model.train(mode == "train")
     for module in model.modules():
@@ -77,42 +76,33 @@ def set_mode(model: nn.Module, mode: str) -> None:
 
 
 @contextmanager
-def _put_back(model: nn.Module) -> Iterator[None]:
-    """Put back buffers, `.grad` and attributes of modules; refuse a model that writes to its weights."""
+def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
+    """Put a model in a mode, and put back buffers, `.grad`, attributes and parts of modules, afterwards or when asked
+    to begin again; refuse a model that writes to its weights.
+    """
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     _check_measurable(model)
     scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
-    held = [(module, dict(vars(module)), dict(module._buffers)) for module in python]
-    kept = contents_of([attributes for _, attributes, _ in held])
+    held = [(module, dict(vars(module))) for module in python]
+    parts: list[tuple[dict[str, Any], Any]] = [
+        (d, dict(d)) for m in python for d in (m._parameters, m._buffers, m._modules)
+    ]
+    kept = contents_of([attributes for _, attributes in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
     states = random.getstate(), np.random.get_state()  # noqa: NPY002, the user's
-    try:
-        for module in python:
-            if "_original_forward" in vars(module):  # which accelerate wrapped in autocast
-                vars(module)["forward"] = vars(module)["_original_forward"]
-            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-                # Sparse gradients have few operations; scaled ones are not those of the loss.
-                module.sparse = module.scale_grad_by_freq = False
-        yield
-    except HessdiagError:
-        raise
-    except Exception as error:  # perhaps of a transform that refuses to write
-        _check_unwritten(model, versions, error)
-        if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
-            raise HessdiagError(
-                "the model uses reentrant activation checkpointing, which torch differentiates by .backward()"
-                " alone: pass use_reentrant=False to torch.utils.checkpoint.checkpoint, or switch checkpointing off"
-            ) from error
-        raise
-    finally:
+
+    def put_back() -> None:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
-        for module, attributes, names in held:  # a forward pass may bind a new tensor to the name
+        for module, attributes in held:
             vars(module).clear()
             vars(module).update(attributes)
-            module._buffers.update(names)
+        for part, names in parts:  # a forward pass may bind something new to the name
+            if not _same(part, names):
+                part.clear()
+                part.update(names)
         for module, training in scripted:
             module.training = training
         for content in kept:
@@ -124,6 +114,30 @@ def _put_back(model: nn.Module) -> Iterator[None]:
         for parameter, saved_grad in grads:
             if parameter.grad is not saved_grad:
                 parameter.grad = saved_grad
+
+    def begin() -> None:
+        put_back()
+        for module in python:
+            if "_original_forward" in vars(module):  # which accelerate wrapped in autocast
+                vars(module)["forward"] = vars(module)["_original_forward"]
+            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+                # Sparse gradients have few operations; scaled ones are not those of the loss.
+                module.sparse = module.scale_grad_by_freq = False
+        set_mode(model, mode)
+
+    try:
+        begin()
+        yield begin
+    except HessdiagError:
+        raise
+    except Exception as error:  # perhaps of a transform that refuses to write
+        _check_unwritten(model, versions, error)
+        if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
+            why = "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone:"
+            raise HessdiagError(f"{why} pass use_reentrant=False to torch.utils.checkpoint.checkpoint") from error
+        raise
+    finally:
+        put_back()
     _check_unwritten(model, versions)
 
 

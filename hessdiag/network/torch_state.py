@@ -31,11 +31,14 @@ SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, N
 
 
 @contextmanager
-def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], object] | None = None) -> Iterator[None]:
+def measuring(
+    model: nn.Module, *, seed: int | None = None, call: Callable[[], object] | None = None,
+    undo: Callable[[], None] = lambda: None,
+) -> Iterator[None]:  # fmt: skip
     """Take derivatives inside this context: gradients on; TF32, autocast and compilation off.
 
     With a seed, the global random state is seeded, and restored afterwards; where `call` draws no random numbers, it is
-    left alone.
+    left alone. Where it does it is stopped there, and `undo` called: a model may have written half of what it writes.
 
     >>> with torch.no_grad(), measuring(nn.Linear(2, 2)):
     ...     torch.is_grad_enabled()
@@ -56,6 +59,7 @@ def measuring(model: nn.Module, *, seed: int | None = None, call: Callable[[], o
             stack.enter_context(torch.autocast(device, enabled=False))
         stack.enter_context(in_calls(_Formulas(FORMULAS)))
         if seed is not None and (call is None or draws_random_numbers(call)):
+            undo()
             stack.enter_context(seeded_rng(seed))
         try:
             yield

@@ -154,7 +154,6 @@ class Signals(Record):
         fitted: the gravest finding about the network after those steps, if that loss is about the first one.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
         swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
-        targets_count: whether another loss is another one where all examples have the targets of the first.
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
@@ -166,7 +165,6 @@ class Signals(Record):
             loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
-        input_sq: E[x²] of floating-point inputs; NaN where there are none.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
         meeting: the layer behind which examples meet outside of normalisations, and whether in their order.
         repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
@@ -203,7 +201,6 @@ class Signals(Record):
     fitted: Finding | None = None
     stuck: bool = False
     swing: float = math.nan
-    targets_count: bool = True
     learnable: float = math.nan
     agrees: float = math.nan
     chance_sq: float = math.nan
@@ -212,7 +209,6 @@ class Signals(Record):
     unmoved: int = 0
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    input_sq: float
     unseen: tuple[str, ...] = ()
     meeting: tuple[str, bool] | None = None
     repeated: float = 0.0

@@ -114,7 +114,6 @@ class Two(nn.Sequential):
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_networks_are_measured_as_they_train_or_with_eval_as_for_inference(mode: str, run, folder: Path) -> None:
-    """In whatever mode the factory leaves them; the output that is asked for is taken in both."""
     (folder / "training.py").write_text(TRAINING)
     prepared = prepare(resolve_model("./training.py:Two", output="both"), batch_size=6, mode=mode)
     direct = hessdiag.diagnose(prepared.module, prepared.batch.inputs, output="both", mode=mode)
@@ -127,7 +126,6 @@ def test_networks_are_measured_as_they_train_or_with_eval_as_for_inference(mode:
 
 
 def test_every_command_takes_a_mode(run, folder: Path) -> None:
-    """And what is measured follows it."""
     (folder / "training.py").write_text(TRAINING.replace('{"one": y[:, :1], "both": y}', "y"))
     model = "./training.py:Two"
     for line in (

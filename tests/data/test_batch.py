@@ -141,3 +141,9 @@ def test_pieces_have_all_examples_in_order_and_moving_a_batch_changes_floats_onl
     assert (moved.kwargs["scale"], moved.size) == (2.0, 4)
     args = Batch.of((X, T), X).to(torch.device("cpu"), torch.float64)
     assert [t.dtype for t in (*args.args, args.targets)] == [torch.float64, torch.int64, torch.float64]
+
+
+def test_what_is_drawn_for_all_positions_belongs_to_their_examples() -> None:
+    rule = lambda m, x: m.layer(x.flatten(0, 1) + torch.rand_like(x.flatten(0, 1))).view(x.shape)  # noqa: E731
+    whole, y = Batch.of(torch.randn(3, 4, 3), None).with_noise(model := Net(rule, layer=nn.Linear(3, 3)))
+    assert torch.allclose(whole.narrow(1, 3).run(model), y[1:3])

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -108,10 +107,11 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD104", residual, 29.5, 30.5),
     ("HD105", lambda v: network(loss_kind="other", pull=v), 499.0, 501.0),
     ("HD105", lambda v: network(layers={"l0": {"x_varies": v}}), 1.1e-3, 0.9e-3),
+    ("HD105", lambda v: network(layers={"l0": {"x_sq": 200.0, "x_varies": v}}), 0.0, 0.1),
     ("HD113", lambda v: network(dropped="drop" if v else "", dropped_share=0.8), 0, 1),
     ("HD113", lambda v: network(drops_outputs=v), "", "drop"),
-    ("HD105", lambda v: network(input_sq=v, layers={"l0": {"x_sq": v}}), 99.0, 101.0),
-    ("HD105", lambda v: network(input_sq=v, layers={"l0": {"x_sq": v, "out_varies": 1e-3}}), 1.1e-5, 0.9e-5),
+    ("HD105", lambda v: network(layers={"l0": {"x_sq": v}}), 99.0, 101.0),
+    ("HD105", lambda v: network(layers={"l0": {"x_sq": v, "out_varies": 1e-3}}), 1.1e-5, 0.9e-5),
     ("HD106", layer_of("saturated"), 0.49, 0.51),
     ("HD107", sines, 1.02, 0.98),
     ("HD107", lambda v: sines(2.0, v), 6.2, 6.4),
@@ -198,12 +198,6 @@ def beside_an_adapter(name: str) -> Signals:
     return plus(weights("l2", trainable=False, shape=(10, 11)), parameters=(adapter,))
 
 
-def normalised_table(*labels: str) -> Signals:
-    small = relabelled(below_eps(0.005), *labels, paths=("wte",))
-    tables = tuple(replace(p, weight_sq=1e-8) if p.name == "wte.weight" else p for p in small.parameters)
-    return replace(small, parameters=tables)
-
-
 # rule, signals, severity or nothing, blocks, and a pattern of message and advice, each in a line
 TOLD: list[tuple[Any, ...]] = [
     # What gets its gradient later can learn.
@@ -250,9 +244,17 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD110", plus(network(layers=DROWNED), parameters=(vector("shift", weight_sq=1.0, uses=("sum",)),)), "note",
         ("shift",)),
     ("HD110", layers(l2={"x_varies": 0.0}), ""),
-    # A table that only a normalisation reads is soon as large as that makes it.
-    ("HD109", normalised_table("norm", "self-add"), "warning"),
-    ("HD109", normalised_table("norm"), ""),
+    # Small beside ε is a note down to a thousandth; one number alone is not small.
+    ("HD109", below_eps(1e-5), "note"),
+    ("HD109", below_eps(1e-7), "warning", ("wte.weight", "norm.weight"), "so small"),
+    ("HD109", below_eps(0.0), "warning", ("norm.weight",), "one alone"),
+    # One entry among a million is a note.
+    *(("HD201", network(weights={"l2": {"kurtosis": n, "largest": 100.0}}), said)
+        for n, said in ((63.0, "note"), (1100.0, "warning"))),
+    # Behind a gain of zero no gradient tells whether a weight is normalised; what adds up may be, ahead of the head.
+    ("HD206", network(weights={"l2": {"weight_sq": 0.9, "along": math.nan}}), ""),
+    *(("HD115", relabelled(network(layers={"l2": {"x_sq_last": 100.0}}), label, paths=("l4",)), said)
+        for label, said in (("norm", ""), ("relu", "warning"))),
     # A depthwise convolution is no larger than its inputs ask.
     ("HD206", network(depth=8, weights={"l2": THIN}), "warning"),
     ("HD206", network(depth=8, weights={"l2": THIN | {"kernel": 1, "weight_sq": 2.0}}), ""),

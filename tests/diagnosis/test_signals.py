@@ -566,14 +566,6 @@ def test_what_training_on_the_batch_makes_of_a_layer_is_named() -> None:
     assert hessdiag.Report.from_json(report.to_json()).findings == report.findings
 
 
-def test_targets_that_a_loss_does_not_use_are_told() -> None:
-    model, x, t = nn.Linear(3, 2), torch.randn(8, 3), torch.randn(8, 2)
-    assert signals_of(model, x, t, loss=lambda y, t: (y - t).abs().mean()).targets_count
-    smooth = signals_of(model, x, t, loss=lambda y, t: (y - 1).square().mean())
-    assert not smooth.targets_count
-    assert [(f.rule, f.severity) for f in find(smooth) if f.rule == "HD113"] == [("HD113", "note")]
-
-
 def test_a_parameter_that_is_compared_with_is_cut() -> None:
     torch.manual_seed(1)
     over = Net(
@@ -596,6 +588,12 @@ def test_what_makes_scores_of_one_key_is_not_said_not_to_learn() -> None:
         named = {p.name for p in found.parameters if "one key" in p.uses}
         assert named == ({"q.weight", "q.bias", "k.weight", "k.bias", "biases"} if told else set())
         assert not [f for f in find(found) if f.rule == "HD401"]
+
+
+def test_attention_between_examples_whose_scores_are_lost_is_drowned() -> None:
+    rule = lambda m, x: m.out((0 * (m.q(x) @ m.k(x).mT)).softmax(-1) @ m.v(x))  # noqa: E731
+    found = signals_of(Net(rule, **{name: nn.Linear(4, 4) for name in ("q", "k", "v", "out")}), torch.randn(8, 4))
+    assert any("drowned" in each.labels for each in found.layers)
 
 
 def test_a_pooler_that_is_passed_by_is_a_note_and_a_layer_amid_others_is_not() -> None:

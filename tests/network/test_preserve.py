@@ -420,3 +420,17 @@ def test_functions_of_the_weights_read_no_cache_and_other_dicts_stay_as_they_are
         assert model.names == {"of": "layers"}
         model.cache["new"] = torch.ones(1)
     assert list(model.cache) == ["table", "cubed"]
+
+
+def test_a_call_that_is_stopped_where_it_draws_is_undone() -> None:
+    def rebuilds(m: Any, x: Tensor) -> Any:
+        if m.first:
+            m.first = False
+            m.part = nn.Linear(3, 3)  # draws; BigBird replaces a part of itself so
+        assert isinstance(m.part, nn.Linear)
+        return m.layer(m.part(x))
+
+    model = Net(rebuilds, layer=nn.Linear(3, 2), part=nn.Identity())
+    model.first = True
+    assert "layer.weight" in [block.name for block in hessdiag.diagnose(model, torch.randn(4, 3)).blocks]
+    assert isinstance(model.part, nn.Identity)
