@@ -255,6 +255,7 @@ KINDS: dict[str, Kind] = {
     "branches": Kind(mlp(lambda m, h: torch.stack([r.tanh() if bool(r.sum() > 0) else r.square() for r in h]))),
     "masked": Kind(mlp(lambda m, h: torch.where(h > 0, h.tanh(), 0.1 * h.square()))),
     "in place": Kind(mlp(in_place)),
+    "moves": Kind(mlp(lambda m, h: m.first.to(h.dtype)(h) @ m.mix, mix=lambda: nn.Parameter(torch.eye(4)))),
     "keeps activations": Kind(mlp(keeps, kept=lambda: None, calls=int)),
     "functional": Kind(functional),
     "module list": Kind(module_list),

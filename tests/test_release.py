@@ -2,7 +2,6 @@
 
 import re
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,6 @@ def text(name: str) -> str:
 
 PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
 PINS = dict(line.split("==") for line in text("constraints.txt").splitlines() if "==" in line)
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 def test_one_version_everywhere_and_all_that_tests_need_is_pinned() -> None:
@@ -37,15 +35,6 @@ def test_one_version_everywhere_and_all_that_tests_need_is_pinned() -> None:
     names = {re.split(r"[>=<\[]", each)[0] for each in listed} - {"hessdiag"}
     assert names - PINS.keys() - {"pillow"} == set()
     assert re.findall(r'^  "torch>=(.*)",$', text("pyproject.toml"), re.MULTILINE) == ["2.6"]
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_call_what_is_there(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8")
-    for script in re.findall(r"bash (\.ci/\w+)", lines):
-        assert (ROOT / script).exists()
-    for extras in re.findall(r"'\.\[([\w,]+)\]'", lines):
-        assert set(extras.split(",")) <= PROJECT["optional-dependencies"].keys()
 
 
 def test_every_page_and_public_name_is_listed() -> None:

@@ -298,26 +298,32 @@ def _is_drowned(softmax: Node) -> bool:
     some, largest = weights > 0, weights.amax(-1, keepdim=True)
     if weights.dim() < 2 or bool((some & (weights != largest)).any()) or float(some.sum(-1).double().mean()) < 2:
         return False
-    node = softmax
-    while not _PRODUCT.fullmatch(node.name()):
-        if not (passes_unchanged(node) or _ON_SCORES.match(node.name())) or not parents_of(node):
-            return False
-        node = parents_of(node)[0]
-    saved = [v.detach() for name in ("_saved_self", "_saved_mat2") if (v := getattr(node, name, None)) is not None]
-    factors = [each[:1] if each.dim() > 2 else each for each in saved]
+    factors = [each[:1] if each.dim() > 2 else each for each in _compared(softmax)]
     return len(factors) == 2 and float((factors[0] @ factors[1]).std()) > VARY
 
 
+def _compared(softmax: Node) -> list[Tensor]:
+    """The queries and keys whose products a softmax is of, as far as they are known."""
+    node = softmax
+    while not _PRODUCT.fullmatch(node.name()):
+        if not (passes_unchanged(node) or _ON_SCORES.match(node.name())) or not parents_of(node):
+            return []
+        node = parents_of(node)[0]
+    saved = (getattr(node, name, None) for name in ("_saved_self", "_saved_mat2"))
+    return [each.detach() for each in saved if each is not None]
+
+
 def _is_of_one(node: Node) -> bool:
-    if not _SOFTMAX.fullmatch(node.name()):
-        return False
-    return bool(node._saved_result.dim() and node._saved_result.shape[_dim_of(node)] == 1)
+    sized = _SOFTMAX.fullmatch(node.name()) and node._saved_result.dim()
+    return bool(sized and node._saved_result.shape[_dim_of(node)] == 1)
 
 
 def _is_alone(softmax: Node) -> bool:
-    """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop."""
-    result = softmax._saved_result
-    return bool(_is_of_one(softmax) and result.dim() > 2 and max(result.shape[-2:]) > 1)
+    """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop, and of no
+    products with one key.
+    """
+    shape = softmax._saved_result.shape
+    return _is_of_one(softmax) and len(shape) > 2 and max(shape[-2:]) > 1 and len(_compared(softmax)) < 2
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:
@@ -373,7 +379,8 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
         return True
     if all(between) or min(len(before), len(after)) < 3:  # each axis is split or joined alone
         return False
-    return bool(before[-2] == after[-2] and (before[-1] % after[-1] == 0 or after[-1] % before[-1] == 0))
+    short, long = sorted((before[-1], after[-1]))
+    return bool(before[-2] == after[-2] and short < long and long % short == 0)
 
 
 def _moves_examples(view: Node) -> bool:

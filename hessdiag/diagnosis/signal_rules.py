@@ -17,7 +17,7 @@ ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights wit
 SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 500.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
-RESIDUAL, RESIDUAL_FAULT = 30.0, 1e5
+RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
 VARIES, VARIES_WARNING = 3e-3, 1e-3
 SIGMOIDS, SQUASHED, SQUASHED_WARNING = 3, 1e-4, 1e-8  # layers in a row, of which each passes on a sixteenth or less
 
@@ -170,7 +170,7 @@ def residual_growth(net: Net) -> Finding | None:
     first = max(net.layers[net.hidden[0]].out_sq, TINY)
     tips = [path for path in net.hidden if "add" in net.layers[path].labels]
     growth = net.layers[net.backbone[-1]].x_sq / first
-    if not growth >= RESIDUAL or not tips:
+    if not RESIDUAL <= growth <= BRANCH ** len(tips):  # more is not what sums of branches do
         return None
     blocks = tuple(net.name_of(path) for path in tips)
     severity = "note" if net.signals.fixed_norms else graded(growth, 0, RESIDUAL_FAULT)
@@ -237,9 +237,8 @@ def operations(net: Net) -> Finding | None:
     """HD115: what happens between two layers enlarges the signal up to the head, whatever their weights are."""
     ends = [net.layers[path].x_sq for path in net.signals.sources]
     bounded = not max(ends, default=0.0) > LARGE  # a normalisation on the way puts it right
-    if bounded:
-        return None if net.normalised else _fed_back(net)
-    if fed := _fed_back(net):
+    fed = None if bounded and net.normalised else _fed_back(net)
+    if fed or bounded:
         return fed
     written = {path: sum(net.layers[o].out_sq for o in net.layers[path].sources) for path in net.backbone}
     read = {path: net.layers[path].x_sq for path in net.backbone}
@@ -510,8 +509,7 @@ def unskipped(net: Net) -> Finding | None:
         return Finding("HD118", "warning", doubled, message, "Add what the block reads: `x + block(x)`.", 1.0, 0.0)
     attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
     first = min((net.order[path] for path in attending.values()), default=0)
-    mixed = {"add", "self-add", "gate"}  # or what may be such a sum
-    skips = any(mixed & {*layer.labels} for path, layer in net.layers.items() if net.order[path] > first)
+    skips = any({"add", "self-add", "gate"} & {*o.labels} for path, o in net.layers.items() if net.order[path] > first)
     if skips or len(attending) < ATTENTIONS:  # positions are added before
         return None
     blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)

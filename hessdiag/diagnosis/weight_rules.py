@@ -135,9 +135,9 @@ def above_scheme(net: Net) -> Finding | None:
     """HD206: a layer is much larger than the scheme that most others follow. Smaller is on purpose, mostly."""
     if not (found := law_of(net)):
         return None
-    wide = {p.name for p in net.weights if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
-    wide -= {p.name for p in net.weights if not (p.along >= BLIND and p.trainable)}  # normalised; no gradient; set
-    wide -= {p.name for p in net.weights if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
+    drawn = [p for p in net.weights if p.along >= BLIND and p.trainable]  # not normalised before it is used, nor set
+    wide = {p.name for p in drawn if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
+    wide -= {p.name for p in drawn if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
         return None
@@ -235,12 +235,13 @@ def cannot_learn(net: Net) -> Finding | None:
     message = f"{listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
     message += " and no other weight that learns will change that."
     advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
+    opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
     if zeros:
-        opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
         how = how_drawn(net, zeros[0])
         advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only the last factor of a product may"
         advice += " start at zero."
-    return Finding("HD401", "fault" if zeros else "warning", blocks, message, advice, 0.0, 0.0)
+    severity: Severity = "fault" if len(opened) < len(zeros) else "warning"  # where it is no other factor that is zero
+    return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
 
 
 def undefined(net: Net) -> Finding | None:
@@ -381,7 +382,7 @@ def unused(net: Net) -> Finding | None:
     used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
     unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]
     if matrices := [name for name in unread if len(net.named[name].shape) > 1]:
-        message = f"The outputs of {listed(matrices)} are not read."
+        message = f"The outputs of {listed(matrices)} are not read, or only as indices."
         advice = "Pass on what the layer returns, or leave it out."
         unread = list(dict.fromkeys((*matrices, *unread)))
         severity: Severity = "note" if _ends(net, matrices) else "warning"

@@ -107,10 +107,9 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
             module.training = training
         for content in kept:
             content.put_back()
-        with torch.no_grad():
-            for buffer, saved in buffers:
-                if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
-                    buffer.copy_(saved)
+        for buffer, saved in buffers:  # without `no_grad`, which an interrupt might leave on
+            if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
+                buffer.detach().copy_(saved)
         for parameter, saved_grad in grads:
             if parameter.grad is not saved_grad:
                 parameter.grad = saved_grad
@@ -148,6 +147,8 @@ def _check_measurable(model: nn.Module) -> None:
             message = f"{name!r} was made in inference mode, which has no derivatives: make the model outside of"
             raise HessdiagError(f"{message} torch.inference_mode(), or load its state_dict into one that was")
     for path, module in model.named_modules():
+        if hasattr(nn.Module, name := path.rpartition(".")[2]):
+            raise HessdiagError(f"a part of the model has the name of a method of nn.Module, {name!r}: rename it")
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
             raise HessdiagError(
                 f"the model's forward pass changes its own parameter: embedding {path!r} has"

@@ -428,14 +428,14 @@ def _multi_head_attention(*args: Any, need_weights: bool = True, **kwargs: Any) 
     return y, weights if need_weights else None
 
 
-def _unchanged(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Drop nothing."""
-    return input
+def _bind(tensor: Tensor, value: Tensor) -> None:
+    """Bind other data, as `module.to` does; but not amid a transform, where torch would crash: it is done without."""
+    if torch._C._are_functorch_transforms_active():
+        raise RuntimeError("a forward pass binds .data")
+    tensor.data = value
 
 
-DROPOUTS = (
-    F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout,
-)  # fmt: skip
+DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F.feature_alpha_dropout, torch.dropout)
 FORMULAS: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     torch.prelu: _prelu,
@@ -444,9 +444,10 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
         F.conv_transpose2d, {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
     ),
     F.batch_norm: _batch_norm,
-    **dict.fromkeys(DROPOUTS, _unchanged),
+    **dict.fromkeys(DROPOUTS, lambda input, *_, **__: input),
     F.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,
+    torch.Tensor.data.__set__: _bind,  # type: ignore[attr-defined]
 }

@@ -596,6 +596,15 @@ def test_attention_between_examples_whose_scores_are_lost_is_drowned() -> None:
     assert any("drowned" in each.labels for each in found.layers)
 
 
+def test_one_key_and_channels_that_become_examples_are_no_wrong_axes() -> None:
+    """As in asteroid's DPRNN and vit-pytorch's Twins."""
+    one = lambda m, x: m.b((m.a(x) @ m.a(x[:, :1]).mT).softmax(-1) * m.a(x[:, :1]))  # noqa: E731
+    split = lambda m, x: m.b(m.a(x).reshape(-1, 4, 3, 5).mean((2, 3))).view(-1, 4)  # noqa: E731
+    for rule, a, size in ((one, nn.Linear(4, 4), (8, 3, 4)), (split, nn.Conv2d(2, 8, 1), (8, 2, 3, 5))):
+        found = signals_of(Net(rule, a=a, b=nn.Linear(4, 2)), torch.randn(size))
+        assert not any({"astray", "mixed"} & {*each.labels} for each in found.layers)
+
+
 def test_a_pooler_that_is_passed_by_is_a_note_and_a_layer_amid_others_is_not() -> None:
     def reads(m: Any, x: Tensor, late: bool) -> Tensor:
         x = m.body["first"](x).relu()
@@ -610,4 +619,4 @@ def test_a_pooler_that_is_passed_by_is_a_note_and_a_layer_amid_others_is_not() -
     for late in (False, True):
         (found,) = find(signals_of(Net(partial(reads, late=late), body=body, head=head), x))
         assert (found.rule, found.severity) == ("HD403", "note" if late else "warning")
-        assert found.message == "The outputs of body.extra are not read."
+        assert found.message == "The outputs of body.extra are not read, or only as indices."

@@ -430,7 +430,6 @@ def test_a_call_that_is_stopped_where_it_draws_is_undone() -> None:
         assert isinstance(m.part, nn.Linear)
         return m.layer(m.part(x))
 
-    model = Net(rebuilds, layer=nn.Linear(3, 2), part=nn.Identity())
-    model.first = True
+    model = Net(rebuilds, layer=nn.Linear(3, 2), part=nn.Identity(), first=True)
     assert "layer.weight" in [block.name for block in hessdiag.diagnose(model, torch.randn(4, 3)).blocks]
     assert isinstance(model.part, nn.Identity)
