@@ -7,6 +7,7 @@ again, so that everyone who shares one sees it as it was.
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,12 +65,12 @@ def set_mode(model: nn.Module, mode: str) -> None:
     if mode == "eval" or not model.training:
         model.train(mode == "train")
     for module in model.modules():
-        drops = "Drop" in type(module).__name__ or type(module).__name__ == "StochasticDepth"
-        iterates = isinstance(module, _SpectralNorm) or any(
-            isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()
-        )
-        if iterates or isinstance(module, nn.RNNBase) or (drops and not any(True for _ in module.children())):
+        drops = re.search("Drop|^StochasticDepth$", type(module).__name__) and not any(True for _ in module.children())
+        iterates = any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
+        if drops or iterates or isinstance(module, (_SpectralNorm, nn.RNNBase)):
             module.training = False
+        if "layerdrop" in vars(module):  # of fairseq and transformers: the share of layers that are left out
+            vars(module)["layerdrop"] = 0.0
         if isinstance(module, nn.SyncBatchNorm) and module.training:
             module.training = False
             module._buffers.update(running_mean=None, running_var=None)

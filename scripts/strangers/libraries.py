@@ -32,6 +32,7 @@ except ImportError:  # started as a file
 
 LARGEST, SECONDS, EXAMPLES = 8e7, 150, 8
 Job = tuple[str, Callable[[], Any]]
+WHOLE = ("vit", "swin", "mixer", "coat", "tnt", "volo", "former")  # images of the usual size alone
 
 # --- timm ------------------------------------------------------------------------------------------------------------
 
@@ -57,7 +58,8 @@ def of_timm(name: str) -> Any:
 
     model = timm.create_model(name, num_classes=1000)
     _, height, _ = size = model.default_cfg["input_size"]
-    if height > 128 and not any(part in name for part in ("vit", "swin", "mixer", "mlp", "coat")):
+    fixed = model.default_cfg.get("fixed_input_size") or any(part in name for part in WHOLE)
+    if height > 128 and not fixed:
         size = (3, 128, 128)  # of those that take any
     return name, lambda: model, torch.randn(EXAMPLES, *size), torch.randint(1000, (EXAMPLES,)), {}
 

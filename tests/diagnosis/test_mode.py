@@ -174,16 +174,15 @@ DROPPING: dict[str, tuple[Callable[[float], nn.Module], tuple[int, ...]]] = {
     "functions": (lambda p: Net(lambda m, x: F.alpha_dropout(m.b(F.dropout(m.a(x), p, m.training)), p, m.training),
         a=nn.Linear(4, 4), b=nn.Linear(4, 3)), (4,)),
     "attention": (attends, (5, 4)),
+    "layers": (lambda p: Net(lambda m, x: m.b(m.a(x) if float(torch.rand(())) < m.layerdrop else m.a(m.a(x))),
+        a=nn.Linear(4, 4), b=nn.Linear(4, 3), layerdrop=2 * p), (4,)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DROPPING)
 def test_nothing_is_dropped(name: str) -> None:
     build, shape = DROPPING[name]
-    models = []
-    for p in (0.0, 0.5):
-        torch.manual_seed(0)
-        models.append(build(p).double())
+    models = [(torch.manual_seed(0), build(p).double())[1] for p in (0.0, 0.5)]
     x = torch.randn(3, *shape).double()
     with unchanged(models[1]):
         plain, dropped = (hessdiag.diagnose(model, x, method="exact", signals=False) for model in models)
