@@ -20,6 +20,8 @@ from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.comparison import compare_reports
 from tests.pages import NUMBER, difference
 
+UNTRAINED = [healthy for healthy in HEALTHY[len(CASES) :] if not healthy.name.endswith("-trained")]  # which takes long
+
 
 def mean_loss(model: nn.Module, inputs: object, targets: Tensor, loss: str) -> float:
     batch = Batch.of(inputs, targets).narrow(0, 8)  # type: ignore[arg-type]
@@ -39,6 +41,11 @@ def test_a_repair_changes_the_guilty_parameters_alone(case: Case) -> None:
     assert changed
     assert all(match(name, case.guilty) for name in changed)
     assert all(any(match(name, (pattern,)) for name in changed) for pattern in case.guilty if "lora_B" not in pattern)
+
+
+@pytest.mark.parametrize("healthy", UNTRAINED, ids=lambda healthy: healthy.name)
+def test_healthy_networks_take_a_loss(healthy: Healthy) -> None:
+    assert 0 < mean_loss(healthy.build(seed=2), *healthy.batch(seed=1), healthy.loss) < 10
 
 
 TEXT = PAGE.read_text(encoding="utf-8")

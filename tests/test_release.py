@@ -37,6 +37,14 @@ def test_one_version_everywhere_and_all_that_tests_need_is_pinned() -> None:
     assert re.findall(r'^  "torch>=(.*)",$', text("pyproject.toml"), re.MULTILINE) == ["2.6"]
 
 
+def test_workflows_call_what_is_there() -> None:
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        lines = path.read_text(encoding="utf-8")
+        assert all((ROOT / script).exists() for script in re.findall(r"bash (\.ci/\w+)", lines))
+        named = {extra for extras in re.findall(r"'\.\[([\w,]+)\]'", lines) for extra in extras.split(",")}
+        assert named <= PROJECT["optional-dependencies"].keys()
+
+
 def test_every_page_and_public_name_is_listed() -> None:
     index = text("docs/index.md")
     listed = {name for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for name in block.split("\n")}

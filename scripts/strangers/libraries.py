@@ -23,12 +23,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from public import RESULTS, measure
 from torch import Tensor, nn
-
-try:
-    from strangers.public import RESULTS, measure
-except ImportError:  # started as a file
-    from public import RESULTS, measure  # type: ignore[no-redef]
 
 LARGEST, SECONDS, EXAMPLES = 8e7, 150, 8
 Job = tuple[str, Callable[[], Any]]

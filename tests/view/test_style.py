@@ -11,6 +11,7 @@ from matplotlib.text import Text
 
 from hessdiag import HessdiagError
 from hessdiag.view import plots
+from hessdiag.view.plots.layers import QUANTITIES
 from hessdiag.view.plots.style import short_labels
 from tests.synthetic import build_block, build_report
 from tests.view.figures import build_setups, texts_of
@@ -82,13 +83,22 @@ def test_a_figure_that_fails_to_draw_leaves_the_old_files(tmp_path: Path, monkey
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_labels_keep_what_tells_blocks_apart() -> None:
+def test_labels_keep_what_tells_blocks_apart_and_a_quantity_has_one_colour() -> None:
     names = [f"encoder.stages.{i}.layers.{j}.convolution.weight" for i in range(4) for j in range(12)]
     labels = short_labels(names)
     assert len(set(labels)) == len(names)
     assert max(map(len, labels)) <= 28
     names = ["fc1.weight", "fc1.bias", "weight", "rnn.weight_ih_l0"]
     assert short_labels(names) == ["fc1", "fc1.bias", "weight", "rnn.weight_ih_l0"]
+    figure = plots.draw_layers(build_report(WEIGHTS))
+    for quantity in QUANTITIES:
+        assert colours_of(figure, quantity.marker) == {quantity.colour}
+        assert any(text.startswith(quantity.label) for text in texts_of(figure))
+
+
+def colours_of(figure: Figure, marker: str) -> set[str]:
+    entries = [line for line in figure.axes[-1].get_legend().get_lines() if line.get_linestyle() != "None"]
+    return {line.get_color() for line in (*figure.axes[-1].lines, *entries) if line.get_marker() == marker}
 
 
 def test_names_are_drawn_as_they_are_spelled(tmp_path: Path) -> None:
