@@ -147,9 +147,13 @@ def mode(values: Sequence[float]) -> float:
     return max(values, key=lambda v: sum(abs(v - o) < 0.2 for o in values))
 
 
+NEAR = 2 / 3  # what is larger by less is so by chance: another batch or seed changes it
+
+
 def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
-    """Names by falling number."""
-    return tuple(sorted(numbers, key=numbers.__getitem__, reverse=True))
+    """Names by falling number, those near the largest in the order of the network."""
+    limit = max(numbers.values(), default=0.0) * NEAR
+    return tuple(sorted(numbers, key=lambda name: -min(numbers[name], limit)))
 
 
 BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing

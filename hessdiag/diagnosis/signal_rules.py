@@ -245,7 +245,7 @@ def operations(net: Net) -> Finding | None:
     hit = {net.name_of(o): read[o] / sq for o, sq in written.items() if read[o] > GROWN * sq > 0}
     if not (blocks := worst_first(hit)):
         return None
-    wrote = sorted(net.layers[net.named[blocks[0]].owners[0]].sources, key=lambda o: -net.layers[o].out_sq)
+    wrote = worst_first({o: net.layers[o].out_sq for o in net.layers[net.named[blocks[0]].owners[0]].sources})
     sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
     worst = hit[blocks[0]]
     message = f"Between {listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"

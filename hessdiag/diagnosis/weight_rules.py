@@ -83,11 +83,11 @@ def groups_forgotten(net: Net) -> Finding | None:
         misread = {o: v for o, v in missing.items() if abs(v - math.log(net.named[o].groups)) < math.log(2.5)}
         if len(misread) < 0.6 * len(grouped):
             continue
-        worst = math.exp(misread[(blocks := worst_first(misread))[0]])
-        root = short(math.sqrt(worst))
-        message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are'} {root}× smaller than the {law} of the"
+        worst, blocks = math.exp(max(misread.values())), worst_first(misread)
+        times, own = short(math.sqrt(worst)), short(math.exp(misread[blocks[0]] / 2))
+        message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {times}× smaller than the {law} of the"
         message += " dense convolutions wants, as if it had not been divided by the groups."
-        advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {root}."
+        advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {own}."
         severity: Severity = "note" if net.normalised else "warning"
         return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
     return None
@@ -141,10 +141,10 @@ def above_scheme(net: Net) -> Finding | None:
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
         return None
-    worst = math.exp(large[blocks[0]])
+    worst = math.exp(max(large.values()))
     message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
     message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
-    advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(worst**-0.5)}."
+    advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(math.exp(-large[blocks[0]] / 2))}."
     few = len(large) <= found.share * len(found.away) / 2 and net.named[blocks[0]].attribute.startswith("weight")
     severity = graded(worst, ABOVE_WARNING) if few else "note"
     return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
@@ -216,6 +216,7 @@ def identical_units(net: Net) -> Finding | None:
 
 
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
+FEW = 50
 ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 
 
@@ -240,7 +241,8 @@ def cannot_learn(net: Net) -> Finding | None:
         how = how_drawn(net, zeros[0])
         advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only the last factor of a product may"
         advice += " start at zero."
-    severity: Severity = "fault" if len(opened) < len(zeros) else "warning"  # where it is no other factor that is zero
+    few = len(blocks) * FEW <= sum(p.trainable for p in net.parameters)  # the rest trains without them
+    severity: Severity = "fault" if len(opened) < len(zeros) else "note" if few else "warning"  # no other factor is 0
     return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
 
 

@@ -11,17 +11,16 @@ DRAWS, BATCH = 200, 16
 @pytest.mark.parametrize("loss", ["random-quadratic", "mse", "cross-entropy"])
 @pytest.mark.parametrize("q", [0.01, 9.0])
 def test_gradient_and_curvature_against_the_losses_themselves(loss, q):
-    shape = (5,)
-    squared, curved = [], []
     torch.manual_seed(0)
+    squared, curved = [], []
     for seed in range(DRAWS):
-        y = q**0.5 * torch.randn(BATCH, *shape, dtype=torch.float64)
-        targets = torch.randint(5, (BATCH,)) if loss == "cross-entropy" else torch.randn(BATCH, *shape).double()
+        y = q**0.5 * torch.randn(BATCH, 5, dtype=torch.float64)
+        targets = torch.randint(5, (BATCH,)) if loss == "cross-entropy" else torch.randn(BATCH, 5).double()
         known = resolve_loss(loss, y=y, targets=targets, seed=seed)
         u = q**0.5 * torch.randn_like(y)
         squared.append(float(known.gradient(y, targets).square().mean()))
         curved.append(float(known.hessian_product(y, targets, u).square().mean()))
-    found = output_gradient(loss, Activation(torch.full((2, *shape), q, dtype=torch.float64)), 2)
+    found = output_gradient(loss, Activation(torch.full((2, 5), q, dtype=torch.float64)), 2)
     mean, curvature = sum(squared) / DRAWS, sum(curved) / DRAWS
     assert float(found.gradient.second_moment) == pytest.approx(mean, rel=0.07)
     assert found.curvature * mean == pytest.approx(curvature, rel=0.1)

@@ -208,6 +208,10 @@ TOLD: list[tuple[Any, ...]] = [
         "warning", ("l2.weight", "l4.bias", "l2.bias"),
         r"^l2, l4.bias, l2.bias cannot learn: their gradient"),
     ("HD401", plus(network(), parameters=(vector("l4.bias", **STUCK),)), ""),
+    *(("HD401", network(depth=n, weights={"l2": STUCK}), said) for n, said in ((45, "warning"), (60, "note"))),
+    # Which of two that are alike is larger is chance: the first is named first.
+    *(("HD112", layers(l2={"peaked": n}, l1={"peaked": 0.5}), "warning", (f"l{first}.weight", f"l{3 - first}.weight"))
+        for n, first in ((0.7, 1), (0.8, 2))),
     # What is drawn anew follows the scheme of the others, and their fans: √(2 / 40).
     ("HD401", scaled([0.2] * 4), "fault", None, r"\n.*standard deviation 0\.447"),  # all follow E[W²] = 0.2
     ("HD401", scaled([1e-4, 2e-3, 0.04, 0.8]), "fault", None, r"\n.*\(Kaiming\)"),  # no two agree
@@ -227,7 +231,6 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD103", network(weights={f"l{i}": {"weight_sq": 0.1} for i in range(6)}, layers={
         f"l{i}": {"x_sq": min(1e3 ** (i - 1), 1e6), "out_sq": min(1e3**i, 1e6)} for i in range(1, 6)
     }), "warning", ("l1.weight", "l2.weight"), r"grow.*\n.*by 0\.0316"),
-    # A constant that was not added is a note, though the head sees examples apart again, past the drowned ones.
     # Fans without the kernel are none where a usual scheme gives the same: of one channel into 48, by chance.
     *(("HD204", weights("l1", "l2", **KERNEL, shape=(48, n, 3, 3), fan_in=n, fan_out=48, weight_sq=2 / (54 + n)), said)
         for n, said in ((1, ""), (4, "warning"))),

@@ -11,7 +11,7 @@ import hessdiag
 from hessdiag.results.findings import CHECKS, Balance, Finding, Severity, weigh
 from tests import reports
 from tests.signals import network
-from tests.synthetic import build_block
+from tests.view.figures import build_block
 
 
 def weights(*sizes: float, error: float = 0.0, names: str = "abcdefgh") -> list[hessdiag.BlockReport]:

@@ -14,8 +14,7 @@ from hessdiag import HessdiagError
 from hessdiag.results.numbers import short
 from hessdiag.results.setups import Setups
 from hessdiag.view.plots import draw_heatmap, draw_heatmaps
-from tests.synthetic import build_block, build_map, build_report
-from tests.view.figures import LONG, build_setups, readable, texts_of
+from tests.view.figures import LONG, build_block, build_map, build_report, build_setups, readable, texts_of
 
 INITS = ("fan-in", "fan-out", "arithmetic", "geometric")
 

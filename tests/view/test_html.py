@@ -14,7 +14,7 @@ from hessdiag import to_html
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.findings import Finding
 from hessdiag.results.report import Report, block_table, layer_table
-from tests.synthetic import build_block, build_report
+from tests.view.figures import build_block, build_report
 
 VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
 SVG = "data:image/svg+xml;base64,"

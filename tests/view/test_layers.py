@@ -12,8 +12,7 @@ from matplotlib.lines import Line2D
 from hessdiag.results.numbers import Z95
 from hessdiag.view.plots import draw_layers
 from hessdiag.view.plots.layers import QUANTITIES
-from tests.synthetic import build_block, build_report
-from tests.view.figures import LONG, readable, texts_of
+from tests.view.figures import LONG, build_block, build_report, readable, texts_of
 
 
 def points(figure: Figure) -> dict[str, Line2D]:

@@ -13,8 +13,7 @@ from hessdiag import HessdiagError
 from hessdiag.view import plots
 from hessdiag.view.plots.layers import QUANTITIES
 from hessdiag.view.plots.style import short_labels
-from tests.synthetic import build_block, build_report
-from tests.view.figures import build_setups, texts_of
+from tests.view.figures import build_block, build_report, build_setups, texts_of
 
 WEIGHTS = [build_block("a.weight"), build_block("b.weight")]
 
