@@ -147,12 +147,9 @@ def mode(values: Sequence[float]) -> float:
     return max(values, key=lambda v: sum(abs(v - o) < 0.2 for o in values))
 
 
-NEAR = 2 / 3  # what is larger by less is so by chance: another batch or seed changes it
-
-
 def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
     """Names by falling number, those near the largest in the order of the network."""
-    limit = max(numbers.values(), default=0.0) * NEAR
+    limit = max(numbers.values(), default=0.0) / 1.5  # what is larger by less is so by chance
     return tuple(sorted(numbers, key=lambda name: -min(numbers[name], limit)))
 
 

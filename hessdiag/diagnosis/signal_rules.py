@@ -412,8 +412,7 @@ def unseen(net: Net) -> Finding | None:
     if signals.unseen and not waiting:
         blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))
         message = f"The outputs do not depend on {signals.unseen[0]}."
-        advice = "Look for a state that is not carried on, an output that is read too early, a slice, or another input"
-        advice += " in its place."
+        advice = "Look for a state not carried on, an output read too early, a slice, or another input in its place."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if not signals.output_varies > 0:
         return None

@@ -216,7 +216,6 @@ def identical_units(net: Net) -> Finding | None:
 
 
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
-FEW = 50
 ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 
 
@@ -241,7 +240,7 @@ def cannot_learn(net: Net) -> Finding | None:
         how = how_drawn(net, zeros[0])
         advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only the last factor of a product may"
         advice += " start at zero."
-    few = len(blocks) * FEW <= sum(p.trainable for p in net.parameters)  # the rest trains without them
+    few = 50 * len(blocks) <= sum(p.trainable for p in net.parameters)  # the rest trains without them
     severity: Severity = "fault" if len(opened) < len(zeros) else "note" if few else "warning"  # no other factor is 0
     return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
 
@@ -273,8 +272,7 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = f"No weight moves {count} of the outputs, though the loss would: their gradient is exactly zero, and they"
-    message += " are the same for every example."
+    message = f"No weight moves {count} of the outputs, though the loss would: they are the same for every example."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
 

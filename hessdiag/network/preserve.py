@@ -76,6 +76,17 @@ def set_mode(model: nn.Module, mode: str) -> None:
             module._buffers.update(running_mean=None, running_var=None)
 
 
+def _make_ready(model: nn.Module, mode: str) -> None:
+    """Put a model in a mode, and change in its modules what is in the way of measuring them."""
+    for module in model.modules():
+        if "_original_forward" in vars(module):  # which accelerate wrapped in autocast
+            vars(module)["forward"] = vars(module)["_original_forward"]
+        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+            # Sparse gradients have few operations; scaled ones are not those of the loss.
+            module.sparse = module.scale_grad_by_freq = False
+    set_mode(model, mode)
+
+
 @contextmanager
 def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
     """Put a model in a mode, and put back buffers, `.grad`, attributes and parts of modules, afterwards or when asked
@@ -85,9 +96,7 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
     _check_measurable(model)
     scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
     held = [(module, dict(vars(module))) for module in python]
-    parts: list[tuple[dict[str, Any], Any]] = [
-        (d, dict(d)) for m in python for d in (m._parameters, m._buffers, m._modules)
-    ]
+    parts: list[tuple[Cache, Cache]] = [(d, dict(d)) for m in python for d in (m._parameters, m._buffers, m._modules)]
     kept = contents_of([attributes for _, attributes in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
@@ -115,19 +124,13 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
             if parameter.grad is not saved_grad:
                 parameter.grad = saved_grad
 
-    def begin() -> None:
+    def begin_again() -> None:
         put_back()
-        for module in python:
-            if "_original_forward" in vars(module):  # which accelerate wrapped in autocast
-                vars(module)["forward"] = vars(module)["_original_forward"]
-            if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
-                # Sparse gradients have few operations; scaled ones are not those of the loss.
-                module.sparse = module.scale_grad_by_freq = False
-        set_mode(model, mode)
+        _make_ready(model, mode)
 
     try:
-        begin()
-        yield begin
+        _make_ready(model, mode)
+        yield begin_again
     except HessdiagError:
         raise
     except Exception as error:  # perhaps of a transform that refuses to write
