@@ -19,14 +19,7 @@ from hessdiag.arguments import check_kind, check_model, check_number, did_you_me
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
 from hessdiag.init import layout, typical_kernel
-from hessdiag.network.blocks import (
-    CONVOLUTIONS,
-    TRANSPOSED,
-    fans,
-    initialised_layers,
-    is_linear,
-    parameter_slots,
-)
+from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, parameter_slots
 from hessdiag.network.preserve import preserve_state
 
 INPUT, OUTPUT = "input_scale", "output_scale"

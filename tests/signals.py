@@ -12,7 +12,7 @@ def layer(path: str, *labels: str, **values: Any) -> LayerSignals:
     """A layer that reads and writes a second moment of 1, except for `values`."""
     usual: dict[str, Any] = {
         "kind": "Linear", "samples": 64, "x_sq": 1.0, "x_varies": 0.5, "out_sq": 1.0, "out_varies": 0.5,
-        "out_gradient_total": 1e-2, "off_share": 0.1,
+        "out_gradient_total": 1e-2,
     }  # fmt: skip
     return LayerSignals(path=path, labels=labels, **(usual | values))
 

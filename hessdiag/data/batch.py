@@ -103,7 +103,7 @@ class Layout:
 
         def piece(_: Tensor) -> Tensor:
             values, (shape, dtype, over) = next(pieces)
-            values = values.reshape(len(y), *shape) if over else values.mean(dim=0).view(shape)
+            values = values.reshape(len(y), *shape).contiguous() if over else values.mean(dim=0).view(shape)
             return values if dtype == y.dtype else (values if dtype.is_floating_point else values.round()).to(dtype)
 
         return mapped(self.template, piece)
@@ -498,6 +498,9 @@ class Batch:
         if count and count > 1 and any(dims != [0] for dims in places):  # whose they are, one example less tells
             with Noise() as fewer:
                 self.narrow(0, count - 1).run(model)
+            if len(drawn.noted) != len(fewer.noted):  # at its first call it draws more, as for means of clusters
+                with Noise() as drawn:
+                    returned = self.run(model)
             places = [_places(e.shape, less.shape, count) for e, less in zip(drawn.noted, fewer.noted, strict=True)]
         noise, at = list[Any](), list[int]()
         for each, dims, known in zip_longest(drawn.noted, places, few[: len(places)]):

@@ -206,8 +206,13 @@ def _measure(
         except checks.MixingError:
             problem, mixed = _meeting(problem, settings, whole), set()
 
-    def moments(problem: Problem, examples: int) -> tuple[Sums, tuple[Signals | None, str]]:
-        return sum_moments(problem, settings, chunk=_chunk(problem, memory), mixed=mixed, signals=examples)
+    def moments(problem: Problem, examples: int) -> tuple[Problem, Sums, tuple[Signals | None, str]]:
+        how: dict[str, Any] = {"chunk": _chunk(problem, memory), "mixed": mixed, "signals": examples}
+        try:
+            return problem, *sum_moments(problem, settings, **how)
+        except checks.MixingError:
+            problem = _meeting(problem, settings, whole)
+            return problem, *sum_moments(problem, settings, **how)
 
     measured: list[Measured] = []
     for batch in batches:
@@ -216,11 +221,7 @@ def _measure(
         problem = replace(problem, batch=batch, loss=problem.loss.of_batch(batch.targets, like))
         at_once = max(checks.FEW, problem.shape.chunk(2, memory=memory.total // OVERHEAD))
         shown = min(MAX_EXAMPLES, at_once, batch.size) if signals and not measured else 0
-        try:
-            sums, found = moments(problem, shown)
-        except checks.MixingError:
-            problem = _meeting(problem, settings, whole)
-            sums, found = moments(problem, shown)
+        problem, sums, found = moments(problem, shown)
         misread = misread_in(problem, sums)
         if misread and measured:
             raise HessdiagError(
@@ -230,7 +231,7 @@ def _measure(
         if misread:  # its Jacobian cannot be had by a rule
             plain = [replace(b, structured=b.structured and b.name not in misread) for b in problem.blocks]
             problem = problem.read_as(plain)
-            sums, _ = moments(problem, 0)
+            problem, sums, _ = moments(problem, 0)
             problem = problem.without(misread_in(problem, sums))
         if fit and (seen := found[0]) is not None:
             found = with_fit(problem, seen, settings.seed, again=partial(moments, problem, seen.examples)), ""

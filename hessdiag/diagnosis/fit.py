@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 
-from hessdiag.data.memory import Sums
 from hessdiag.derivatives.backward import FunctionalModel, mean_gradient
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis.checks import holding
@@ -25,9 +25,7 @@ STEPS = 40
 RATES = (1e-3, 1e-2)  # at the better of which all but two of 497 healthy networks get below 80 % of their loss
 
 
-def with_fit(
-    problem: Problem, signals: Signals, seed: int, *, again: Callable[[], tuple[Sums, tuple[Signals | None, str]]]
-) -> Signals:
+def with_fit(problem: Problem, signals: Signals, seed: int, *, again: Callable[[], tuple[Any, ...]]) -> Signals:
     """The signals, with the least loss that training on the first examples of the batch leads to.
 
     Where it is about the first one, signals measured `again` show what the faster training makes of the network.
@@ -38,7 +36,7 @@ def with_fit(
     signals = replace(signals, fitted_loss=least if least < math.inf else math.nan)
     if any(f.rule == "HD121" for f in find(signals)):
         with holding(problem.model, trained[-1][1]), suppress(HessdiagError):
-            _, (after, _) = again()
+            after = again()[-1][0]
             found = () if after is None else find(after)
             return replace(signals, fitted=next((f for f in found if f.severity != "note"), None))
     return signals
@@ -60,5 +58,6 @@ def _trained(problem: Problem, rate: float, seed: int) -> tuple[float, dict[str,
         for name, gradient in gradients.items():
             at[name].grad = gradient
         optimizer.step()
+        optimizer.zero_grad()
         advance("steps on this batch")
     return least, at

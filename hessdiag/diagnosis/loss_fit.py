@@ -409,12 +409,14 @@ def _pulled_to(own: Tensor, tokens: Tensor) -> tuple[int | None, float]:
 
 
 def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | None:
-    """Whether the outputs amid a sequence change with its tokens up to there, and with later ones."""
+    """Whether the outputs amid a sequence change with the token there, and with later ones."""
     few = part.narrow(0, 2)
     leaves = few.leaves
-    place = leaves[number].shape[1] // 2 + 1
     one, other = leaves[number]
-    leaves[number] = torch.cat([other[:place], one[place:]]).expand(2, -1)  # later tokens are the first's, others not
+    places = (one != other).nonzero().flatten() + 1
+    place = int(places[(places - len(one) // 2 - 1).abs().argmin()])
+    leaves[number] = torch.stack([one, torch.cat([other[:place], one[place:]])])  # there, and later
+    leaves[number][0, place - 1] = other[place - 1]
 
     def outputs(batch: Batch) -> Tensor:
         y = batch.call(model).detach()

@@ -122,6 +122,9 @@ def sum_moments(
         told = partial(SignalPass, unseen=problem.unseen, meeting=problem.meeting)
         watched = told(problem.model, part, balanced=not settings.quick) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
+        if any(parameter.grad is not None for parameter in problem.model.parameters()):
+            why = "where no gradient can be seen, as reversible blocks do: measure it without"
+            raise HessdiagError(f"the model's own backward pass adds to .grad, {why}")
         passes.extend([watched] if watched else [])
         return sums
 

@@ -157,9 +157,6 @@ def depth_scale(net: Net) -> Finding | None:
     advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
         advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
-    if outdone and blamed:
-        factor = short(math.exp(-sign * blamed[blocks[0]] / 2))
-        advice = f"Take back what each of them does: multiply {blocks[0]} by {factor}."
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, limit)
 
 
@@ -367,9 +364,6 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what = f"{signals.dropped} drops {share} of what it reads in training (usual: up to 50 %)."
         grade: Severity = "fault" if signals.dropped_share >= 1 else "warning"
         return grade, (), what, "Pass the share to drop, not that to keep.", signals.dropped_share, 0.5
-    if signals.drops_outputs:
-        what = f"{signals.drops_outputs} drops outputs of the network: nothing stands behind it."
-        return "warning", (), what, "Leave it out: drop what the last layer reads.", 1.0, 0.0
     if signals.stuck:
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
@@ -416,10 +410,6 @@ def unseen(net: Net) -> Finding | None:
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if not signals.output_varies > 0:
         return None
-    if signals.same_along and not waiting:
-        message = f"All positions in dimension {signals.same_along} have exactly the same outputs, in every example."
-        advice = "Look for queries or positions that are copies of one, and for a mean over that dimension."
-        return Finding("HD120", "warning", (), message, advice, 1.0, 0.0)
     steps = any(p.gradient == "cut" for p in net.parameters)  # of HD403, which outputs go in
     if steps or not signals.repeated > REPEATED_OUTPUTS:
         return None
@@ -497,24 +487,12 @@ def linear_pair(net: Net) -> Finding | None:
     return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
 
 
-ATTENTIONS = 4
-
-
-def unskipped(net: Net) -> Finding | None:
-    """HD118: a branch that is added to itself, or attention upon attention, and no skip connection."""
-    doubled = tuple(p.name for o in net.layers if "doubled" in net.layers[o].labels and (p := net.gain_of(o)))
-    if doubled:
-        message = f"What {listed(doubled)} write{'s' if len(doubled) == 1 else ''} is added to itself."
-        return Finding("HD118", "warning", doubled, message, "Add what the block reads: `x + block(x)`.", 1.0, 0.0)
-    attending = {layer.sources: path for path, layer in net.layers.items() if "attention" in layer.labels}
-    first = min((net.order[path] for path in attending.values()), default=0)
-    skips = any({"add", "self-add", "gate"} & {*o.labels} for path, o in net.layers.items() if net.order[path] > first)
-    if skips or len(attending) < ATTENTIONS:  # positions are added before
-        return None
-    blocks = tuple(net.name_of(path) for path in attending.values() if path in net.weight_of)
-    message = f"{len(attending)} attentions follow each other without a skip connection, with {listed(blocks)}."
-    advice = "Add what a block reads to what it writes: `x = x + block(norm(x))`."
-    return Finding("HD118", "warning", blocks, message, advice, len(attending), ATTENTIONS - 1)
+def doubled(net: Net) -> Finding | None:
+    """HD118: a branch that is added to itself."""
+    blocks = tuple(p.name for o in net.layers if "doubled" in net.layers[o].labels and (p := net.gain_of(o)))
+    message = f"What {listed(blocks)} write{'s' if len(blocks) == 1 else ''} is added to itself."
+    advice = "Add what the block reads: `x + block(x)`."
+    return Finding("HD118", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
 SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
@@ -533,7 +511,8 @@ def saturation(net: Net) -> Finding | None:
     message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
     advice = f"Multiply {blocks[0]} by {short(max(net.layers[paths[0]].out_sq, 1.0) ** -0.5)}: it then writes size 1."
-    fault = math.inf if net.signals.bounded and paths[0] in net.signals.sources else SATURATED_FAULT  # as targets may
+    aside = paths[0] not in net.chain or (net.signals.bounded and paths[0] in net.signals.sources)  # as targets may
+    fault = math.inf if aside else SATURATED_FAULT
     return Finding("HD106", graded(worst, 0, fault), blocks, message, advice, worst, SATURATED)
 
 
@@ -611,5 +590,5 @@ def stays(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, raw_targets, operations, drowned,
-    out_of_reach, astray, unseen, meeting, shown, linear_pair, unskipped, saturation, peaked_attention, narrow_phase,
+    out_of_reach, astray, unseen, meeting, shown, linear_pair, doubled, saturation, peaked_attention, narrow_phase,
 )  # fmt: skip

@@ -7,13 +7,12 @@ and embeddings too, look at what it reads and writes, and one backward pass give
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -28,15 +27,7 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import (
-    Graph,
-    added_to_themselves,
-    at_its_end,
-    attentions,
-    mixing_views,
-    unchanged,
-    written_by,
-)
+from hessdiag.diagnosis.roles import Graph, added_to_themselves, at_its_end, attentions, mixing_views, written_by
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import noted_dropouts
@@ -105,12 +96,6 @@ class _Noted:
             self.numbers["x_gradient_sq"] = 0.0 if x_gradient is None else mean_sq(x_gradient)
 
 
-def _top(values: Tensor, channel: int) -> Tensor:
-    """The largest value of each unit."""
-    others = [dim for dim in range(values.dim()) if dim != channel]
-    return values.amax(others) if others else values
-
-
 class SignalPass:
     """What the hooks note of one forward pass of some examples, and places to differentiate at.
 
@@ -128,7 +113,6 @@ class SignalPass:
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
-        self.dropping: dict[Any, str] = {}  # node of what a dropout passes on, as it is now -> its path
         self.shares = {"": 0.0}  # that dropouts drop, by path
         self.functional: list[float] = []  # shares of those that are functions
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
@@ -160,18 +144,10 @@ class SignalPass:
                     before, after = telling(partial(self._enter, path)), telling(partial(self._note, path))
                     hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
                     hooks.enter_context(module.register_forward_hook(after, with_kwargs=True, prepend=True))
-                elif isinstance(module, _DropoutNd) and module.p > 0:
-                    hooks.enter_context(module.register_forward_hook(partial(self._drop, path)))
+                elif isinstance(module, _DropoutNd):
+                    note = partial(lambda path, module, *_: self.shares.update({path: module.p}), path)
+                    hooks.enter_context(module.register_forward_hook(note))
             yield
-
-    def _drop(self, path: str, module: _DropoutNd, args: tuple[Any, ...], output: Any) -> Any:
-        """Pass on an alias of what a dropout passes on, which has a node of its own."""
-        self.shares[path] = module.p
-        if not isinstance(output, Tensor) or output.grad_fn is None:
-            return None
-        alias = output.view_as(output)
-        self.dropping[alias.grad_fn] = path
-        return alias
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -210,12 +186,11 @@ class SignalPass:
             "samples": out.numel() // max(out.shape[channel], 1),
             "out_sq": sq,
             "out_varies": varies,
-            "off_share": float((_top(out.detach(), channel) <= 0).double().mean()),
             "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
-            noted.x_edge = get_gradient_edge(x) if x.requires_grad else None
+            noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
@@ -232,6 +207,8 @@ class SignalPass:
                 layer.numbers |= {"labels": tuple(sorted(role.labels)), **at_its_end(layer.edge.node), **role.numbers}
             if layer.x_edge is not None:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
+            elif not any(v.is_floating_point() for v in self.part.tensors):  # numbers of the network's own
+                layer.numbers["x_varies"] = 0.0
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
         for paths, peaked, labels in attentions(graph, written, held):
@@ -247,13 +224,9 @@ class SignalPass:
         uses = {name: each | {"one key"} if leaves[name] in idle else each for name, each in uses.items()}
         strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
-        compared = self.part.targets is not None  # else they may be features
-        before = takewhile(lambda node: not re.search("Mean|Pool", node.name()), unchanged(y.grad_fn))
-        drops = [self.dropping[node] for node in before if compared and node in self.dropping]
         self.shares["F.dropout"] = max(self.functional, default=0.0)
         most = max(self.shares, key=self.shares.__getitem__)
         return uses, {
-            "drops_outputs": next(iter(drops), ""),
             "dropped": most if self.shares[most] >= DROPPED else "",
             "dropped_share": self.shares[most],
             "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
@@ -293,7 +266,6 @@ class SignalPass:
             unseen=self.unseen or self._ignored(y, of_mean),
             meeting=self.meeting,
             repeated=_repeated(y.detach(), part),
-            same_along=_same_along(model, part, y.detach(), of_mean),
             sent_back=sent_back,
             fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)),
@@ -423,21 +395,6 @@ def _repeated(y: Tensor, batch: Batch) -> float:
         if (other := known.setdefault(tuple(row), number)) != number and torch.equal(y[number], y[other]):
             found += any(not torch.equal(v[number], v[other]) for v in inputs)
     return found / len(y)
-
-
-def _same_along(model: nn.Module, part: Batch, y: Tensor, gradients: Mapping[str, Tensor | None]) -> int:
-    """A dimension along which all outputs (B, *out) are equal, and stay so in a step along gradients; 0 for none."""
-
-    def found(y: Tensor) -> int:
-        each = (dim for dim in range(1, y.dim()) if y.shape[dim] > 1 and bool((y == y.narrow(dim, 0, 1)).all()))
-        return next(each, 0)
-
-    if not found(y):
-        return 0
-    pulls = {name: RATE * g / max(largest_entry(g), TINY) for name, g in gradients.items() if g is not None}
-    moved = {name: nn.Parameter(model.get_parameter(name) - pull) for name, pull in pulls.items()}
-    with holding(model, moved):
-        return found(part.call(model))
 
 
 def _radial_shares(

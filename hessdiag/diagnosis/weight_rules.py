@@ -26,7 +26,7 @@ from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share of a tensor's squares
 SIBLING, SIBLING_FAULT = 4.0, 25.0
-GROUPS = 8.0
+GROUPS, LARGE = 8.0, 1000
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
@@ -95,12 +95,13 @@ def groups_forgotten(net: Net) -> Finding | None:
 
 def summed_fans(net: Net) -> Finding | None:
     """HD204: Xavier's fans were summed over all dimensions of a kernel."""
-    kernels = [p for p in net.weights if p.kernel > 1 and "convolution" in p.uses and not _is_plain(p)]
+    large = [p for p in net.weights if p.kernel > 1 and p.numel > LARGE]  # in small tensors it may be chance
+    kernels = [p for p in large if "convolution" in p.uses and not _is_plain(p)]
     times = {p.name: p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 for p in kernels}
     summed = [p for p in kernels if abs(times[p.name] - 1) < 4 * math.sqrt(2 / p.numel) + 0.01]
     if len(summed) < 2:
         return None
-    summed.sort(key=lambda p: -p.numel)  # in a small tensor it may be chance
+    summed.sort(key=lambda p: -p.numel)
     blocks = tuple(p.name for p in summed)
     message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     grade: Severity = "note" if net.normalised else "warning"
@@ -115,7 +116,8 @@ def _is_plain(p: ParameterSignals) -> bool:
 def large_bias(net: Net) -> Finding | None:
     """HD205: a bias drowns what its layer computes from the inputs, or holds gates open or shut."""
     hit: dict[str, float] = {}
-    for path in (o for o in net.hidden if not GATES & {*net.layers[o].labels}):  # these set how long or how much
+    # Gates set how long or how much; and of several heads one is no hidden layer.
+    for path in (o for o in net.hidden if not (o in net.signals.sources or GATES & {*net.layers[o].labels})):
         layer = net.layers[path]
         drive = net.scale(path) * layer.x_sq
         for bias in (p for p in net.parameters if path in p.owners and "bias" in p.attribute):
@@ -135,7 +137,7 @@ def above_scheme(net: Net) -> Finding | None:
     """HD206: a layer is much larger than the scheme that most others follow. Smaller is on purpose, mostly."""
     if not (found := law_of(net)):
         return None
-    drawn = [p for p in net.weights if p.along >= BLIND and p.trainable]  # not normalised before it is used, nor set
+    drawn = [p for p in net.weights if p.along >= BLIND and p.trainable and p.kind != "Embedding"]  # nor normalised
     wide = {p.name for p in drawn if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
     wide -= {p.name for p in drawn if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
@@ -272,7 +274,8 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = f"No weight moves {count} of the outputs, though the loss would: they are the same for every example."
+    message = f"No weight moves {count} of the outputs, though the loss would: their gradient is exactly zero, and they"
+    message += " are the same for every example."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -213,18 +213,12 @@ def measured_as(
 ) -> Iterator[Look]:
     """In this context a model is as it is measured, and so is a loss with a state; both come back as they were.
 
-    Random numbers are seeded where the model draws some, or the loss `draws`, too. To find that out the model is called
-    with the first examples; these and what it returned are to be had once.
+    Random numbers are seeded where the model draws some, or the loss `draws`, too: to find that out the model is called
+    with the first examples.
     """
-    kept = cache(partial(_looked, model, first, settings))
-
-    def look() -> tuple[Batch, Any]:
-        found = kept()
-        kept.cache_clear()  # of the graph
-        return found
-
+    look = partial(_looked, model, first, settings)
     with ExitStack() as stack:
-        stack.enter_context(preserve_state(model, seed=settings.seed, mode=settings.mode, call=None if draws else kept))
+        stack.enter_context(preserve_state(model, seed=settings.seed, mode=settings.mode, call=None if draws else look))
         if isinstance(loss, nn.Module):
             stack.enter_context(preserve_state(loss, seed=settings.seed, call=lambda: None))
         yield look

@@ -57,8 +57,8 @@ def preserve_state(
 def set_mode(model: nn.Module, mode: str) -> None:
     """Put a model in a mode in which nothing is dropped: the one that it trains in keeps the layers that it froze.
 
-    Spectral normalisation keeps its vectors. Synchronised batch normalisation takes the statistics of this process's
-    batch: the other processes may not measure.
+    Spectral normalisation keeps its vectors, after an iteration as in a first step. Synchronised batch normalisation
+    takes the statistics of this process's batch: the other processes may not measure.
     """
     if not mode:
         return
@@ -66,7 +66,9 @@ def set_mode(model: nn.Module, mode: str) -> None:
         model.train(mode == "train")
     for module in model.modules():
         drops = re.search("Drop|^StochasticDepth$", type(module).__name__) and not any(True for _ in module.children())
-        iterates = any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values())
+        iterates = [hook for hook in module._forward_pre_hooks.values() if isinstance(hook, SpectralNorm)]
+        for hook in iterates if module.training else ():
+            hook.compute_weight(module, do_power_iteration=True)
         if drops or iterates or isinstance(module, (_SpectralNorm, nn.RNNBase)):
             module.training = False
         if "layerdrop" in vars(module):  # of fairseq and transformers: the share of layers that are left out
@@ -84,6 +86,8 @@ def _make_ready(model: nn.Module, mode: str) -> None:
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             # Sparse gradients have few operations; scaled ones are not those of the loss.
             module.sparse = module.scale_grad_by_freq = False
+    for parameter in model.parameters():
+        parameter.grad = None  # as told by `hessdiag.diagnosis.moments`, where a backward pass adds to it
     set_mode(model, mode)
 
 

@@ -8,6 +8,7 @@ left alone, but for a model that draws random numbers when it is called: such mo
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 import threading
@@ -57,7 +58,7 @@ def measuring(
         stack.enter_context(torch.enable_grad())
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(in_calls(_Formulas(FORMULAS)))
+        stack.enter_context(in_calls(_Formulas(FORMULAS, _Calls(model))))
         if seed is not None and (call is None or draws_random_numbers(call)):
             undo()
             stack.enter_context(seeded_rng(seed))
@@ -230,6 +231,33 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
 # --- Operations whose derivatives torch gets wrong -------------------------------------------------------------------
 
 
+class _Calls:
+    """What the calls of a model and its loss find, as they do again and again what training does once.
+
+    Buffers are as the first call left them, as codes that follow what they are compared with; and where calls draw from
+    the generators of Python or NumPy, as whether to force a teacher, these are as the first one found them.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.buffers, self.draws = [*model.buffers()], False
+        self.kept: list[Tensor] | None = None
+        self.python, self.numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
+
+    def begin(self) -> None:
+        if self.draws:
+            random.setstate(self.python)
+            np.random.set_state(self.numpy)  # noqa: NPY002
+
+    def end(self) -> None:
+        if self.kept is None:
+            now = np.random.get_state(legacy=False)["state"]["pos"]  # noqa: NPY002
+            self.draws = now != self.numpy["state"]["pos"] or random.getstate() != self.python
+            self.kept = [buffer.detach().clone() for buffer in self.buffers]
+        for buffer, before in zip(self.buffers, self.kept, strict=True):
+            if not torch.equal(buffer, before):
+                buffer.data.copy_(before)
+
+
 class _Formulas(TorchFunctionMode):
     """Call formulas in place of some operations of torch, in this thread alone, while a model or a loss is called.
 
@@ -238,9 +266,19 @@ class _Formulas(TorchFunctionMode):
     what they would compute again, by when the hooks of a measurement are gone. Dropout is off.
     """
 
-    def __init__(self, formulas: Mapping[Any, Callable[..., Any]]) -> None:
+    def __init__(self, formulas: Mapping[Any, Callable[..., Any]], calls: _Calls | None = None) -> None:
         super().__init__()
-        self.formulas = formulas
+        self.formulas, self.calls = formulas, calls or getattr(user_code(), "calls", None)
+
+    def __enter__(self) -> Any:
+        if self.calls:
+            self.calls.begin()
+        return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        if self.calls and error[0] is None:
+            self.calls.end()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not _saving_is_hooked():

@@ -117,7 +117,7 @@ def backpropagate(
     if len(cotangents) == 1:
         return [None if g is None else g.to_dense().unsqueeze(0) for g in _sent_back(y, edges, cotangents[0])]
     try:
-        return [*torch.autograd.grad(y, edges, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=True)]
+        return [*gradients_of(y, edges, cotangents, is_grads_batched=True)]
     except Exception:  # an operation without a batching rule, such as GroupNorm's backward, or of the user's
         rows = [_sent_back(y, edges, v) for v in cotangents]
         return [
@@ -126,10 +126,36 @@ def backpropagate(
         ]
 
 
+def gradients_of(
+    y: Tensor | GradientEdge, at: Sequence[Any], cotangents: Tensor | None, **how: bool
+) -> tuple[Tensor | None, ...]:
+    """`torch.autograd.grad`, after which functions of the user's hold again what their backward pass deleted.
+
+    As that of the checkpoints in guided-diffusion does, and in many models after it.
+    """
+    held = [(now, dict(now)) for now in _kept_by_functions(y)]
+    try:
+        return torch.autograd.grad(y, at, cotangents, retain_graph=True, allow_unused=True, **how)
+    finally:
+        for now, before in held:
+            now.update(before)
+
+
+def _kept_by_functions(y: Tensor | GradientEdge) -> list[dict[str, Any]]:
+    """The attributes of the nodes of a graph that are functions of the user's."""
+    nodes: dict[Any, None] = {}
+    ahead: list[Any] = [y.node if isinstance(y, GradientEdge) else y.grad_fn]
+    while ahead:
+        if (node := ahead.pop()) and node not in nodes:
+            nodes[node] = None
+            ahead += [each for each, _ in node.next_functions]
+    return [vars(node) for node in nodes if hasattr(node, "__dict__")]
+
+
 def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangent: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of one cotangent; refuse a model whose own backward pass fails."""
     try:
-        return torch.autograd.grad(y, edges, cotangent, retain_graph=True, allow_unused=True)
+        return gradients_of(y, edges, cotangent)
     except Exception as error:
         if is_out_of_memory(error) or "heckpoint" in str(error):  # of which `preserve` knows more
             raise

@@ -37,7 +37,7 @@ class LayerSignals(Record):
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
         out_gradient_sq: E[Δx²] where it writes.
         out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
-        off_share, on_share: share of units that are 0 or below on every sample, and of values above 0.
+        on_share: share of values above 0.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
         phase_rms: rms of the argument of a following sine, in radians.
         peaked: largest share of the rows of an attention that it makes queries or keys of, with more than .99 of their
@@ -58,7 +58,6 @@ class LayerSignals(Record):
     x_gradient_sq: float = math.nan
     out_gradient_sq: float = 0.0
     out_gradient_total: float = 0.0
-    off_share: float = 0.0
     on_share: float = 1.0
     saturated: float = math.nan
     phase_rms: float = math.nan
@@ -148,7 +147,6 @@ class Signals(Record):
         takes, felt: what a function inside the loss gets, and takes; the share of examples that get a gradient.
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
-        drops_outputs: name of a dropout behind which nothing stands.
         pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         fitted: the gravest finding about the network after those steps, if that loss is about the first one.
@@ -168,8 +166,6 @@ class Signals(Record):
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
         meeting: the layer behind which examples meet outside of normalisations, and whether in their order.
         repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
-        same_along: a dimension of the outputs along which they are all equal in each example, and stay so as all learn;
-            0 where there is none.
         sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
         fixed_norms: batch normalisations that use running statistics, and so normalise nothing.
         fresh_norms: those of them that have never seen a batch.
@@ -195,7 +191,6 @@ class Signals(Record):
     outweighs: float = math.nan
     dropped: str = ""
     dropped_share: float = 0.0
-    drops_outputs: str = ""
     pull: float = math.nan
     fitted_loss: float = math.nan
     fitted: Finding | None = None
@@ -212,7 +207,6 @@ class Signals(Record):
     unseen: tuple[str, ...] = ()
     meeting: tuple[str, bool] | None = None
     repeated: float = 0.0
-    same_along: int = 0
     sent_back: str
     fixed_norms: int
     fresh_norms: int

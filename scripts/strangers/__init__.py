@@ -50,6 +50,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind19,
     blind19_healthy_a,
     blind19_healthy_b,
+    blind20,
     convolutional,
     language,
     other,

@@ -20,7 +20,7 @@ RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
 )
 BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
 REPORTS = ("blind13", "blind14", "blind15", "blind16")
-COMMITS = ("blind17", "blind18", "blind19")
+COMMITS = ("blind17", "blind18", "blind19", "blind20")
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
     "faults of new kinds": tuple(part for part in BLIND if part not in (*REPORTS, *COMMITS)),
     "samples of reports": REPORTS, "samples of commits": COMMITS,
@@ -216,7 +216,7 @@ def page(found: Mapping[str, Any]) -> str:
         "those of *blind5* to *blind12* on November 25, each asked for faults of new kinds. Those of",
         "*blind13* to *blind16*, of November 26, are samples: every report that a fixed list of searches",
         "brought up and that could be rebuilt, and repositories drawn by chance. Those of *blind17* to",
-        "*blind19* are of commits that mend a model, in the histories of fixed lists of repositories: what",
+        "*blind20* are of commits that mend a model, in the histories of fixed lists of repositories: what",
         "their authors found, mostly without a symptom to report.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",

@@ -107,7 +107,6 @@ def test_moments_and_gradients_are_those_of_autograd() -> None:
     assert first.out_varies == pytest.approx(number(hidden.var(0).mean() / hidden.square().mean()), rel=1e-12)
     assert first.out_gradient_total == pytest.approx(number(hidden.grad.square().sum()) / 6, rel=1e-12)
     assert last.x_gradient_sq == pytest.approx(number(read.grad.square().mean()), rel=1e-12)
-    assert first.off_share == number((hidden.amax(0) <= 0).double().mean())
     assert (first.labels, last.labels) == (("relu",), ("output",))
     values = F.cross_entropy(model(x), targets, reduction="none")
     assert found.initial_loss == pytest.approx(number(values.mean()), rel=1e-12)
@@ -251,13 +250,6 @@ def test_no_constant_is_a_guess_where_the_loss_has_no_least_or_the_labels_are_to
         found = hessdiag.diagnose(net, *given, loss=loss, quick=True).signals
         assert found is not None
         assert math.isnan(found.chance_loss)
-
-
-def test_outputs_that_are_equal_along_a_dimension_are_seen() -> None:
-    x, biases = torch.randn(5, 6), nn.Parameter(torch.zeros(2, 3))
-    for share, dim in ((0, 1), (1, 0)):  # biases tell them apart once they learn
-        net = Net(lambda m, x, s=share: m.a(x).unsqueeze(1) + s * m.b, a=nn.Linear(6, 3), b=biases)
-        assert signals_of(net, x).same_along == dim
 
 
 def test_the_best_constant_is_found_where_examples_are_many_for_its_outputs() -> None:
