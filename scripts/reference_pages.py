@@ -1,6 +1,6 @@
 """Write docs/rules.md, which `hessdiag explain` reads, docs/commands.md, the tutorial as a notebook, and JSON Schemas.
 
-`python scripts/reference_pages.py` writes them anew; tests/test_reference_pages.py fails where they are not the code's.
+`python scripts/reference_pages.py` writes them anew; tests/test_documentation.py fails where they are not the code's.
 """
 
 import json

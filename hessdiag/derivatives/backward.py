@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +26,7 @@ from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxF
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.torch_state import jvp
-from hessdiag.network.trace import LayerCall, Trace, backpropagate, owners_of, writes_outputs
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, gradients_of, owners_of, writes_outputs
 
 Values = dict[str, Tensor]
 
@@ -350,7 +350,7 @@ def reverse_gradient(
     if not y.requires_grad:
         return {name: torch.zeros_like(value) for name, value in at.items()}
     leaves = [*at.values()]
-    found = torch.autograd.grad(y, leaves, v, create_graph=create_graph, retain_graph=True, materialize_grads=True)
+    found: Any = gradients_of(y, leaves, v, create_graph=create_graph, materialize_grads=True)
     return dict(zip(at, found, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The consequences of the calculus, each against what random networks measure."""
+"""What follows from the calculus, and what it begins with: gradients and curvature of the losses."""
 
 import math
 
@@ -8,8 +8,44 @@ from torch import nn
 
 import hessdiag
 from hessdiag import init, scaling
+from hessdiag.calculus.moments import Activation
+from hessdiag.calculus.propagation import output_gradient, softmax_moments
+from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.models.feedforward import mlp
+from hessdiag.scaling import activation_scaling, gamma, gamma_intrinsic, nu
 from tests.networks import PLAIN, Multiplier
+
+DRAWS, BATCH = 200, 16
+
+
+@pytest.mark.parametrize("loss", ["random-quadratic", "mse", "cross-entropy"])
+@pytest.mark.parametrize("q", [0.01, 9.0])
+def test_gradient_and_curvature_against_the_losses_themselves(loss, q):
+    torch.manual_seed(0)
+    squared, curved = [], []
+    for seed in range(DRAWS):
+        y = q**0.5 * torch.randn(BATCH, 5, dtype=torch.float64)
+        targets = torch.randint(5, (BATCH,)) if loss == "cross-entropy" else torch.randn(BATCH, 5).double()
+        known = resolve_loss(loss, y=y, targets=targets, seed=seed)
+        u = q**0.5 * torch.randn_like(y)
+        squared.append(float(known.gradient(y, targets).square().mean()))
+        curved.append(float(known.hessian_product(y, targets, u).square().mean()))
+    found = output_gradient(loss, Activation(torch.full((2, 5), q, dtype=torch.float64)), 2)
+    mean, curvature = sum(squared) / DRAWS, sum(curved) / DRAWS
+    assert float(found.gradient.second_moment) == pytest.approx(mean, rel=0.07)
+    assert found.curvature * mean == pytest.approx(curvature, rel=0.1)
+
+
+def test_closed_forms() -> None:
+    sq = torch.tensor([[1.0, 3.0]], dtype=torch.float64)
+    found = output_gradient("random-quadratic", Activation(sq), 1)
+    assert found.gradient.sq.tolist() == [[2 * 4 + 2 * 1, 2 * 4 + 2 * 3]]  # 2 Σ E[y²] + 2 E[y_i²]
+    one = output_gradient("cross-entropy", Activation(torch.ones(2, 7, dtype=torch.float64)), 2)
+    four = output_gradient("cross-entropy", Activation(torch.ones(2, 7, 4, dtype=torch.float64)), 2)
+    assert float(four.gradient.second_moment) == pytest.approx(float(one.gradient.second_moment) / 16)
+    sampled, formula = softmax_moments(0.5, 2048), softmax_moments(0.5, 2049)
+    assert sampled == pytest.approx(formula, rel=0.01)
+
 
 SETUPS = 24
 
@@ -93,3 +129,23 @@ def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
         )
         ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
     assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
+
+
+def test_forms_agree_under_the_forward_and_backward_relations_and_nothing_is_divided_by_zero() -> None:
+    """Appendix of arXiv 1906.04267, with rho_{l+1}, unequal fans, a kernel and unequal sites."""
+    n_in, n_out, k, sites_in, sites_out = 6, 16, 25, 196, 25
+    x_sq, weight_sq, out_gradient_sq = 0.7, 0.01, 3.0
+    out_sq = n_in * k * weight_sq * x_sq  # forward
+    x_gradient_sq = sites_out * n_out * k * weight_sq * out_gradient_sq / sites_in  # backward
+    varsigma = activation_scaling(n_in * sites_in, x_gradient_sq, x_sq)
+    surroundings = {"sites_out": sites_out, "x_sq": x_sq, "delta_sq": out_gradient_sq, "out_sq": out_sq}
+    extrinsic = gamma("weight", fan_in=n_in, kernel=k, **surroundings)
+    assert extrinsic == pytest.approx(gamma_intrinsic(scaling=varsigma, numel=n_in * n_out * k, weight_sq=weight_sq))
+    gradient_sq = sites_out * x_sq * out_gradient_sq  # Proposition 1
+    assert extrinsic == pytest.approx(nu(gradient_sq=gradient_sq, weight_sq=weight_sq))
+    n, k = 3, 9
+    x_sq = 1 / math.sqrt(n * k)
+    around = {"fan_in": n, "kernel": k, "sites_out": 100, "x_sq": x_sq, "delta_sq": 2.0, "out_sq": 0.3}
+    assert gamma("weight", **around) == pytest.approx(gamma("bias", **around))
+    assert math.isnan(nu(gradient_sq=1.0, weight_sq=0.0))
+    assert math.isnan(gamma("bias", fan_in=1, kernel=1, sites_out=1, x_sq=1.0, delta_sq=1.0, out_sq=0.0))

@@ -1,11 +1,93 @@
-"""Quantiles, degrees of freedom, and means over batches."""
+"""The estimate over pairs of directions has the right means; quantiles, degrees of freedom, and means over batches."""
 
 import math
+from itertools import permutations, product
 
 import numpy as np
 import pytest
+import torch
 
+from hessdiag.curvature import pairs
 from hessdiag.curvature.norms import Curvature, equal_parts, merge, times_wanted, widening
+from hessdiag.curvature.pairs import pair_statistics, pair_sums
+
+
+def matrices(rank: int, size: int = 30):
+    generator = torch.Generator().manual_seed(0)
+    A, B = (torch.randn(size, rank, generator=generator, dtype=torch.float64) for _ in range(2))
+    return A @ A.T, B @ B.T
+
+
+@pytest.mark.parametrize(("rank", "fixed"), [(30, 0), (3, 0), (30, 5), (3, 2), (3, 4)])
+def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int) -> None:
+    K, L = matrices(rank)
+    Q = torch.linalg.qr(K @ torch.randn(30, fixed, dtype=torch.float64)).Q if fixed else torch.zeros(30, 0).double()
+    truth = float((K * L).sum())
+    omega = torch.randn(4000, 30, 8, dtype=torch.float64)
+    z = torch.cat([Q.expand(4000, -1, -1), omega - Q @ (Q.T @ omega)], dim=2)
+    found = pair_statistics(torch.stack([z.mT @ K @ z, z.mT @ L @ z], dim=1), fixed)
+    value, variance = found["value"][:, 0, 1], found["variance"][:, 0, 1]
+    spread = float(value.std())
+    assert abs(float(value.mean()) - truth) < 4 * spread / 4000**0.5 + 1e-9 * truth
+    if spread > 1e-9 * truth:
+        assert 0.7 < float(variance.mean()) / spread**2 < 1.6  # the lower bound adds a little
+
+
+def test_a_basis_of_the_range_leaves_no_noise() -> None:
+    K, L = matrices(3)
+    Q = torch.linalg.qr(torch.cat([K[:, :4], L[:, :4]], dim=1)).Q
+    omega = torch.randn(30, 8, dtype=torch.float64)
+    z = torch.cat([Q, omega - Q @ (Q.T @ omega)], dim=1)
+    found = pair_statistics(torch.stack([z.T @ K @ z, z.T @ L @ z])[None], Q.shape[1])
+    value, variance = float(found["value"][0, 0, 1]), float(found["variance"][0, 0, 1])
+    assert value == pytest.approx(float((K * L).sum()), rel=1e-9)
+    assert abs(variance) < 1e-12 * value**2
+
+
+def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
+    """h_km of the random directions, pair by pair: terms of the basis are shared out to all pairs."""
+    q = len(H) - fixed
+    kernel = torch.zeros(q, q, dtype=H.dtype)
+    for k in range(q):
+        for m in range(q):
+            if k != m:
+                mixed = sum(H[f, fixed + n] + H[fixed + n, f] for f in range(fixed) for n in (k, m))
+                pair = H[fixed + k, fixed + m] + H[fixed + m, fixed + k]
+                kernel[k, m] = (pair + mixed) / 2 + H[:fixed, :fixed].sum()
+    return kernel
+
+
+@pytest.mark.parametrize("fixed", [0, 1, 3])
+def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
+    """Means over pairs, and over pairs of pairs that share no direction."""
+    generator = torch.Generator().manual_seed(1)
+    q = 5
+    X = torch.randn(2, 3, q + fixed, q + fixed, generator=generator, dtype=torch.float64)
+    found = pair_statistics(X, fixed)
+    ordered = list(permutations(range(q), 2))
+    for b, i, j in product(range(2), range(3), range(3)):
+        H = X[b, i] * X[b, j].T
+        h = kernel_of(H, fixed)
+        theta = sum(h[p] for p in ordered) / len(ordered)
+        apart = [h[p] * h[o] for p in ordered for o in ordered if not set(p) & set(o)]
+        truth_sq = sum(apart) / len(apart)
+        squares = sum(h[p] ** 2 for p in ordered) / len(ordered)
+        expected = {
+            "value": theta,
+            "variance": max(theta**2 - truth_sq, (squares - theta**2) * 2 / (q * (q - 1))),
+            "size": kernel_of(H.abs(), fixed).sum() / (q * (q - 1)),
+        }
+        for name, value in expected.items():
+            assert float(found[name][b, i, j]) == pytest.approx(float(value), rel=1e-10, abs=1e-12), name
+
+
+def test_examples_are_summed_whatever_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    gram = torch.randn(5, 3, 6, 6, dtype=torch.float64)
+    whole = pair_sums(gram, fixed=1)
+    monkeypatch.setattr(pairs, "AT_ONCE", 2 * 3 * 6 * 6)
+    few = pair_sums(gram, fixed=1)
+    for key, value in whole.items():
+        assert few[key] == pytest.approx(value, rel=1e-12), key
 
 
 @pytest.mark.parametrize(("dof", "quantile"), [(1, 12.706), (2, 4.303), (5, 2.571), (30, 2.042), (math.inf, 1.960)])

@@ -1,13 +1,16 @@
-"""Memory is asked for and bounded, and chunks are halved where it runs out."""
+"""Memory is bounded, and chunks are halved when it runs out: sums over them do not depend on that."""
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import hessdiag
-from hessdiag.data.memory import CHUNK, MIN_MEMORY, MemoryBudget, as_bytes, free_memory, is_out_of_memory
+from hessdiag.data.batch import Batch
+from hessdiag.data.memory import CHUNK, MIN_MEMORY, MemoryBudget, add, as_bytes, free_memory, is_out_of_memory, sum_over
+from hessdiag.parallel.progress import showing
 from tests.processes import ended, start
 
 CPU = torch.device("cpu")
@@ -115,3 +118,45 @@ def test_memory_stays_within_what_it_may_take_and_chunks_are_halved_where_it_run
     (halved, limited), (whole, free) = measured[3:]
     assert halved > whole == 0
     assert free == pytest.approx(limited, rel=1e-5)
+
+
+EIGHT = Batch.of(torch.arange(8.0), None)
+
+
+def summed(part: Batch) -> dict[str, np.ndarray]:
+    return {"sum": np.array([float(part.args[0].sum())])}
+
+
+def test_sums_do_not_depend_on_the_chunks() -> None:
+    for size in (1, 3, 8):
+        steps: list[str] = []
+        with showing(steps.append, title="sums"):
+            assert sum_over(list(EIGHT.chunks(size)), summed, step="sum")["sum"].tolist() == [28.0]
+        assert steps == ["sum"] * -(-8 // size)
+    assert add([{"a": np.ones(2)}])["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("fitting", [1, 2, 3, 8])
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_chunk_that_does_not_fit_is_halved_until_it_does(fitting: int, error: Exception) -> None:
+    sizes = []
+
+    def measure(part: Batch) -> dict[str, np.ndarray]:
+        sizes.append(part.size)
+        if part.size > fitting:
+            raise error
+        return summed(part)
+
+    assert float(sum_over(list(EIGHT.chunks(5)), measure, step="sum")["sum"][0]) == 28.0
+    assert sizes[0] == 5
+    assert min(sizes) <= fitting
+
+
+def test_what_halving_does_not_help_is_raised() -> None:
+    def fail(message: str) -> dict[str, np.ndarray]:
+        raise RuntimeError(message)
+
+    with pytest.raises(RuntimeError, match="Tried to allocate 2 GiB"):
+        sum_over(list(EIGHT.chunks(4)), lambda _: fail("CUDA out of memory. Tried to allocate 2 GiB"), step="sum")
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        sum_over(list(EIGHT.chunks(4)), lambda _: fail("shapes differ"), step="sum")

@@ -212,10 +212,7 @@ def kinked(mixes: float) -> tuple[nn.Module, Tensor]:
 
 
 def test_one_pair_that_mixes_is_found_where_it_is_in_different_halves() -> None:
-    """One example reads one other, in batches that are larger than those in which pairs are told apart.
-
-    Of any seed with probability 1/2: each half is called without the other.
-    """
+    """In batches larger than those in which pairs are told apart; of any seed with probability 1/2."""
 
     def forward(m: Any, x: Tensor) -> Tensor:
         z = torch.tanh(m.first(x))

@@ -4,12 +4,14 @@ A case is a model, what `diagnose` is told, and `units`: for the view asked for,
 their graph, and the loss of that vector, written as the author means it.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -385,6 +387,28 @@ def noise_with_examples_second() -> dict[str, Any]:
     return {"model": model, "inputs": x, "targets": t, "options": {"loss": F.mse_loss}, "units": units(again, of)}
 
 
+@case
+def what_training_calls_once() -> dict[str, Any]:
+    """A teacher forced by chance, and a number that each call makes larger by one, from what the first call left."""
+    x, t = randn(B, 3), randn(B, 2)
+
+    def forward(m: nn.Module, x: Tensor) -> Tensor:
+        DRAWN.append(torch.tensor(random.random() + np.random.rand()))  # noqa: NPY002
+        return m.b(m.a(x).tanh()) * DRAWN[-1] * m.calls.add_(1).clone()
+
+    of = units(lambda m, part: m.b(m.a(x[part]).tanh()) * DRAWN[-1] * 2, lambda z, part: F.mse_loss(z, t[part]))
+    model = network(forward, a=nn.Linear(3, 3), b=nn.Linear(3, 2))
+    model.register_buffer("calls", torch.zeros(()))
+    return {
+        "model": model,
+        "inputs": x,
+        "targets": t,
+        "options": {"loss": F.mse_loss},
+        "units": of,
+        "matrices": ["ggn"],
+    }
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_gumbel_noise_is_that_of_torch_and_is_held(hard: bool) -> None:
     x, found = randn(B, 4), []
@@ -434,6 +458,34 @@ def test_blocks_are_those_of_dense_autograd(name: str, matrix: str, per: str) ->
     assert len(report.blocks) + len(report.skipped) == len(names)
 
 
+class Once(torch.autograd.Function):
+    """A checkpoint as in code for diffusion, which can be sent back through once."""
+
+    @staticmethod
+    def forward(ctx: Any, run: nn.Module, x: Tensor, *weights: Tensor) -> Tensor:
+        ctx.run, ctx.kept = run, (x, *weights)
+        with torch.no_grad():
+            return run(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:  # type: ignore[override]
+        x, *weights = ctx.kept
+        with torch.enable_grad():
+            y = ctx.run(x := x.detach().requires_grad_())
+        del ctx.kept
+        return None, *torch.autograd.grad(y, (x, *weights), g, allow_unused=True)
+
+
+def test_a_checkpoint_is_sent_back_through_again_and_again() -> None:
+    plain, (x, t) = network(lambda m, x: m.b(m.a(x).tanh()), a=nn.Linear(3, 3), b=nn.Linear(3, 2)), (X, T)
+    model = network(lambda m, x: m.b(Once.apply(m.a, x, *m.a.parameters()).tanh()), a=plain.a, b=plain.b)
+    for quick in (True, False):
+        report, once = (hessdiag.diagnose(m, x, t, quick=quick) for m in (plain, model))
+        assert once["b.weight"].nu == pytest.approx(report["b.weight"].nu)
+        assert once.findings == report.findings
+        assert [name for name, _ in once.skipped] == ["a.weight", "a.bias"]  # which the function closes over
+
+
 def test_noise_of_weights_is_no_examples_own_though_a_layer_is_as_wide_as_the_batch() -> None:
     noisy = network(lambda m, x: F.linear(x, m.a.weight * torch.randn(6, 1)), a=nn.Linear(3, 6, bias=False))
     report = hessdiag.diagnose(nn.Sequential(noisy, nn.Tanh(), nn.Linear(6, 2)), X, T, progress=False)
@@ -464,6 +516,8 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
 
 
 @pytest.mark.parametrize(("model", "arguments", "options", "message"), [
+    (network(lambda m, x: ((y := m.a(x)).register_hook(lambda g: setattr(m.a.bias, "grad", g.sum(0))), y)[1], a=LINEAR),
+        (X, T), {}, r"backward pass adds to \.grad"),
     (LINEAR, (X, T), {"loss": "model"}, "loss 'model': the model returned no loss: pass labels too, or name the"),
     (network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR), ((X, X[:, :2]),), {"loss": "model"},
         r"has no Gauss-Newton matrix here \(it is no cross-entropy.*diagnose with matrix='hessian'"),

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -267,6 +268,12 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD101", network(loss_kind="other", initial_loss=20.0, chance_sq=900.0, sources=("head",)), "note",
         ("head.weight",), r"where the targets want 30.*\n"),
     ("HD205", relabelled(bias(30.0), "softplus", paths=("l2",)), ""),
+    ("HD205", replace(bias(30.0), sources=("l2", "head")), ""),  # of several heads one
+    *(("HD106", network(layers={"l2": {"saturated": 0.95}, "l3": {"sources": (f"l{n}",)}}), said)
+        for n, said in ((2, "fault"), (1, "warning"))),  # beside the way to the outputs
+    ("HD206", network(weights={"l2": {"weight_sq": 0.9, "kind": "Embedding"}}), ""),  # codes to compare with
+    *(("HD204", weights("l1", "l2", **KERNEL | {"shape": (2, 2, 3, 3), "numel": n}, fan_in=2, fan_out=2), said)
+        for n, said in ((36, ""), (3600, "warning"))),  # in small ones it is chance
     # The last of its siblings may have no reader.
     ("HD403", weights("l3", gradient="none"), "warning"),
     ("HD403", weights("l5", gradient="none"), "note"),

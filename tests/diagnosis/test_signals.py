@@ -290,6 +290,8 @@ def test_targets_that_stand_in_what_the_outputs_see(ahead: bool, shift: int, sho
     loss = lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten())  # noqa: E731
     assert signals_of(model, x, t, loss=loss).shown == shown
     assert signals_of(model, x, t.roll(2, 1), loss=loss).shown == ""
+    late = Net(lambda m, x: F.pad(m.model(x)[:, :-1], (0, 0, 1, 0)), model=model)  # a decoder's output for the token
+    assert signals_of(late, x, t, loss=loss).shown == {"own": "", "skips": ""}.get(shown, shown)
 
 
 def test_outputs_that_no_weight_moves_are_counted() -> None:
