@@ -390,7 +390,7 @@ class CallableLoss(Loss):
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
             raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
-            if not bool(self.of_all(y, targets).isfinite()):
+            if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
                 where = "a logarithm, a root or a division at zero, or targets that no output can reach"
                 if targets is not None and not bool(targets.isfinite().all()):
                     where = "targets that are NaN or infinite, and leave them out"

@@ -287,7 +287,7 @@ def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, pla
                 plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
         except UNFIT as error:
             message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
-            raise HessdiagError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
+            raise CoupledError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
     return replace(plain, output=layout, together=not layout.apart)
 
 
