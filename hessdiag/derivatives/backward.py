@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -350,7 +350,7 @@ def reverse_gradient(
     if not y.requires_grad:
         return {name: torch.zeros_like(value) for name, value in at.items()}
     leaves = [*at.values()]
-    found: Any = gradients_of(y, leaves, v, create_graph=create_graph, materialize_grads=True)
+    found = gradients_of(y, leaves, v, create_graph=create_graph, materialize_grads=True)
     return dict(zip(at, found, strict=True))
 
 

@@ -414,18 +414,18 @@ def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | Non
     leaves = few.leaves
     one, other = leaves[number]
     places = (one != other).nonzero().flatten() + 1
-    place = int(places[(places - len(one) // 2 - 1).abs().argmin()])
-    leaves[number] = torch.stack([one, torch.cat([other[:place], one[place:]])])  # there, and later
-    leaves[number][0, place - 1] = other[place - 1]
 
     def outputs(batch: Batch) -> Tensor:
         y = batch.call(model).detach()
         return y[:, place - 1] if y.shape[1] == len(one) else y[:, :, place - 1]
 
     try:
+        place = int(places[(places - len(one) // 2 - 1).abs().argmin()])
+        leaves[number] = torch.stack([one, torch.cat([other[:place], one[place:]])])  # there, and later
+        leaves[number][0, place - 1] = other[place - 1]
         with fixed_statistics():
             y, changed = outputs(few), outputs(few.with_leaves(leaves))
-    except Exception:  # a model that takes no other tokens there
+    except Exception:  # a model that takes no other tokens there, or two examples that are alike
         return None
     before, after = (y - changed).abs().flatten(1).amax(1) > SEEN * y.abs().max()
     return bool(before), bool(after)

@@ -58,10 +58,13 @@ def measuring(
         stack.enter_context(torch.enable_grad())
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(in_calls(_Formulas(FORMULAS, _Calls(model))))
+        calls = _Calls(model)
+        stack.enter_context(in_calls(_Formulas(FORMULAS, calls)))
         if seed is not None and (call is None or draws_random_numbers(call)):
             undo()
             stack.enter_context(seeded_rng(seed))
+        elif calls.draws:
+            stack.enter_context(_drawing)
         try:
             yield
         except RuntimeError as error:  # of torch.func, which an interrupt leaves amid a transform

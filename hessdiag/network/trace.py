@@ -126,16 +126,14 @@ def backpropagate(
         ]
 
 
-def gradients_of(
-    y: Tensor | GradientEdge, at: Sequence[Any], cotangents: Tensor | None, **how: bool
-) -> tuple[Tensor | None, ...]:
+def gradients_of(y: Tensor | GradientEdge, at: Sequence[Any], v: Tensor | None, **how: bool) -> tuple[Any, ...]:
     """`torch.autograd.grad`, after which functions of the user's hold again what their backward pass deleted.
 
     As that of the checkpoints in guided-diffusion does, and in many models after it.
     """
     held = [(now, dict(now)) for now in _kept_by_functions(y)]
     try:
-        return torch.autograd.grad(y, at, cotangents, retain_graph=True, allow_unused=True, **how)
+        return torch.autograd.grad(y, at, v, retain_graph=True, allow_unused=True, **how)
     finally:
         for now, before in held:
             now.update(before)

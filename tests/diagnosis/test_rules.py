@@ -201,7 +201,6 @@ TOLD: list[tuple[Any, ...]] = [
         "warning", ("l2.weight", "l4.bias", "l2.bias"),
         r"^l2, l4.bias, l2.bias cannot learn: their gradient"),
     ("HD401", plus(network(), parameters=(vector("l4.bias", **STUCK),)), ""),
-    *(("HD401", network(depth=n, weights={"l2": STUCK}), said) for n, said in ((45, "warning"), (60, "note"))),
     # Which of two that are alike is larger is chance: the first is named first.
     *(("HD112", layers(l2={"peaked": n}, l1={"peaked": 0.5}), "warning", (f"l{first}.weight", f"l{3 - first}.weight"))
         for n, first in ((0.7, 1), (0.8, 2))),
