@@ -160,6 +160,7 @@ def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> t
     pads = module._reversed_padding_repeated_twice[::-1]
     padded = [size + pads[2 * axis] + pads[2 * axis + 1] for axis, size in enumerate(reads)]
     reach = [(k - 1) * d + 1 for k, d in zip(module.kernel_size, module.dilation, strict=True)]
+    # A stride of one number for several dimensions, which torch takes too, leaves sites out: no rule fits then.
     return tuple((size - r) // step + 1 for size, r, step in zip(padded, reach, module.stride, strict=False))
 
 

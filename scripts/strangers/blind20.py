@@ -359,6 +359,26 @@ def equilibrium(planted: bool) -> Task:
     )
 
 
+class Coded(nn.Module):
+    """An autoencoder of digits, whose codes are quantised."""
+
+    def __init__(self, vq):
+        super().__init__()
+        self.enc = chain(nn.Conv2d(1, 16, 3, padding=1), nn.GELU(), nn.Conv2d(16, 8, 4, 4))
+        self.vq = vq()
+        self.dec = chain(nn.ConvTranspose2d(8, 16, 4, 4), nn.GELU(), nn.Conv2d(16, 1, 3, padding=1))
+
+    def forward(self, x):
+        z = self.enc(x)
+        q, commit = self.vq(z.flatten(2).transpose(1, 2))
+        return self.dec(q.transpose(1, 2).view_as(z)), commit
+
+
+def drawn_digits() -> Drawn:
+    x, _ = pick(32)
+    return (x,), x
+
+
 @report(
     "learnable codebook without a gradient",
     GITHUB + "lucidrains/vector-quantize-pytorch/commit/8a5a1592c68213e59dc409d738f340982693c3a3",
@@ -377,23 +397,7 @@ def codebook(planted: bool) -> Task:
             q = x + (q - x).detach()
             return q, F.mse_loss(q.detach() if planted else orig, x)
 
-    class AE(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.enc = chain(nn.Conv2d(1, 16, 3, padding=1), nn.GELU(), nn.Conv2d(16, 8, 4, 4))
-            self.vq = VQ()
-            self.dec = chain(nn.ConvTranspose2d(8, 16, 4, 4), nn.GELU(), nn.Conv2d(16, 1, 3, padding=1))
-
-        def forward(self, x):
-            z = self.enc(x)
-            q, commit = self.vq(z.flatten(2).transpose(1, 2))
-            return self.dec(q.transpose(1, 2).view_as(z)), commit
-
-    def draw() -> Drawn:
-        x, _ = pick(32)
-        return (x,), x
-
-    return stream(AE(), draw, lambda y, t: F.l1_loss(y[0], t) + y[1])
+    return stream(Coded(VQ), drawn_digits, lambda y, t: F.l1_loss(y[0], t) + y[1])
 
 
 @report(
@@ -472,23 +476,7 @@ def vq_ema(planted: bool) -> Task:
                     self.embed.copy_(self.embed_avg / n[:, None])
             return x + (q - x).detach(), F.mse_loss(q.detach(), x)
 
-    class AE(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.enc = chain(nn.Conv2d(1, 16, 3, padding=1), nn.GELU(), nn.Conv2d(16, 8, 4, 4))
-            self.vq = VQ()
-            self.dec = chain(nn.ConvTranspose2d(8, 16, 4, 4), nn.GELU(), nn.Conv2d(16, 1, 3, padding=1))
-
-        def forward(self, x):
-            z = self.enc(x)
-            q, commit = self.vq(z.flatten(2).transpose(1, 2))
-            return self.dec(q.transpose(1, 2).view_as(z)), commit
-
-    def draw() -> Drawn:
-        x, _ = pick(32)
-        return (x,), x
-
-    return stream(AE(), draw, lambda y, t: F.mse_loss(y[0], t) + y[1])
+    return stream(Coded(VQ), drawn_digits, lambda y, t: F.mse_loss(y[0], t) + y[1])
 
 
 @report(
