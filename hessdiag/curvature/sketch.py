@@ -40,6 +40,7 @@ from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.trace import SENT_AT_ONCE, Trace
+from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 
 BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
@@ -210,7 +211,9 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
     have no forward-mode derivative. Many examples at once: a pass forward holds nothing, and its overhead is large.
     """
     scales, found = range_scales(problem, seed), []
-    for part in problem.batch.chunks(problem.shape.chunk(1, memory=memory.total // 2)) if scales else ():
+    parts = list(problem.batch.chunks(problem.shape.chunk(1, memory=memory.total // 2))) if scales else []
+    announce("bases", BASIS * len(parts), gradients=BASIS)
+    for part in parts:
         if problem.shape.outputs <= BASIS:
             found.append(unit_cotangents(part.call(problem.model).detach()))
             continue
@@ -220,6 +223,7 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
                 root = problem.loss.has_root
                 along = problem.loss.root_transposed_product(y, part.targets, moved) if root else moved
                 samples.append(along.flatten(1))
+                advance("bases")
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             if is_out_of_memory(error):
                 raise

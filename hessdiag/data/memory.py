@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,11 +104,8 @@ def add(sums: Sequence[Sums]) -> Sums:
     >>> add([{"a": 1.0, "b": 0.5}, {"a": 2.0, "b": 0.0}])
     {'a': 3.0, 'b': 0.5}
     """
-    total = dict(sums[0])
-    for each in sums[1:]:
-        for key, value in each.items():
-            total[key] = total[key] + value if key in total else value
-    return total
+    names = dict.fromkeys(name for each in sums for name in each)
+    return {name: reduce(operator.add, [each[name] for each in sums if name in each]) for name in names}
 
 
 def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str, gradients: float = 0) -> Sums:

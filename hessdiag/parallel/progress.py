@@ -82,9 +82,9 @@ class _Lines:
         self.phase, self.gradients = now, gradients
         if self.total is None:
             self.done, self.count = 0, count
-        expected = gradients * self.seconds / self.spent if self.spent else 0.0
-        self.cost = f", about {expected:.0f} s in all ({gradients:.0f} gradients)" if expected >= PATIENCE else ""
-        self._say(step, beforehand=expected >= SILENCE)
+        left = gradients * self.seconds / self.spent if self.spent else 0.0
+        self.cost = f" ({gradients:.0f} gradients), ~{now - self.began + left:.0f} s in all" if left >= PATIENCE else ""
+        self._say(step, beforehand=left >= SILENCE)
 
     def __call__(self, step: str) -> None:
         self.done += 1

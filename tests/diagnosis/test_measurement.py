@@ -58,14 +58,13 @@ def test_targets_stream_with_the_inputs(loss: str) -> None:
 
 def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bars() -> None:
     model, x = build("mlp", batch=6)
-    alive = []
+    alive, steps = [], []
 
     def stream():
         for part in x.split(2):
             alive.append(len(alive))
             yield part
 
-    steps = []
     hessdiag.diagnose(model, stream(), progress=lambda step: steps.append((step, len(alive))))
     assert len(alive) == 3
     assert [read for step, read in steps if step == "moments"] == [1, 2, 3]
@@ -73,11 +72,13 @@ def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bar
     model = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 40)).double()
     x = torch.randn(9, 20, dtype=torch.float64)
     exact = hessdiag.diagnose(model, x)
-    for options in ({"method": "sketch", "rtol": 0.1, "seed": 1}, {"method": "probe", "rtol": 0.2}):
+    sketched = {"method": "sketch", "rtol": 0.1, "seed": 1, "progress": steps.append}
+    for options in (sketched, {"method": "probe", "rtol": 0.2}):
         streamed = hessdiag.diagnose(model, iter(x.split([5, 1, 3])), **options)
         error = np.abs(streamed.heatmap.frobenius_sq - exact.heatmap.frobenius_sq)
         assert (error <= 4 * streamed.heatmap.stderr).all()
         assert {block.ended for block in streamed.weights} == {"rtol"}
+    assert steps.count("bases") == 3 * 8
 
 
 @pytest.mark.parametrize(("batches", "says"), [

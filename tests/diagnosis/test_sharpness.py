@@ -183,7 +183,7 @@ def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
     t = torch.arange(12) % 3
     blocks = blocks_of(model, x, t, "hessian", names)
     found = hessdiag.sharpness(model, x, t, matrix="hessian", blocks=names, rtol=1e-9, progress=True)
-    said = re.findall(r"so far: (.+ [01]/\d+)(?:, about \d+ s in all \((\d+) gradients\))?\n", capsys.readouterr().err)
+    said = re.findall(r"so far: (.+ [01]/\d+)(?: \((\d+) gradients\), ~\d+ s in all)?\n", capsys.readouterr().err)
     step = "steps of Lanczos' algorithm"
     assert said[-2:] == [(f"{step} 0/11", "258"), (f"{step} 1/11", "258")]  # 2 × 3 × (11 + 32)
     for number, block in enumerate(found):

@@ -92,5 +92,5 @@ def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_
         for _ in range(20):
             now += 2.5
             advance("sketches")
-    said = "hessdiag: measuring, {} s so far: sketches {}/20, about 50 s in all (25 gradients)"
+    said = "hessdiag: measuring, {} s so far: sketches {}/20 (25 gradients), ~58 s in all"
     assert capsys.readouterr() == ("", "\n".join([said.format(8, 0), said.format(38, 12), ""]))
