@@ -6,4 +6,4 @@ class HessdiagError(ValueError):
 
 
 class CoupledError(HessdiagError):
-    """The loss compares the examples of a batch: no example has a loss of its own."""
+    """Examples meet in the model or in its loss: none has outputs, or a loss, of its own."""

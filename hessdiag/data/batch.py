@@ -444,6 +444,11 @@ class Batch:
         return tree_map(given, (self.args, dict(self.kwargs)))  # type: ignore[no-any-return]
 
     @property
+    def copies(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments for a model that may write to them."""
+        return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, self.arguments)  # type: ignore[no-any-return]
+
+    @property
     def tensors(self) -> list[Tensor]:
         """Those among the arguments."""
         return [value for value in tree_leaves(self.arguments) if isinstance(value, Tensor)]
@@ -475,7 +480,7 @@ class Batch:
 
     def run(self, model: nn.Module) -> Any:
         """What the model returns."""
-        args, kwargs = self.arguments
+        args, kwargs = self.copies
         with self.replaying():
             return model(*args, **kwargs)
 

@@ -103,7 +103,7 @@ class Noise(TorchFunctionMode):
                 f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples alike:"
                 ' draw them with the examples first, or pass mode="eval" (--eval)'
             )
-        return made.copy_(value) if func.__name__.endswith("_") else value
+        return made.copy_(value) if func.__name__.endswith("_") else value.clone()
 
 
 def _gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:

@@ -260,14 +260,15 @@ class FunctionalModel:
         self.model = model
         self._caches = caches_of(model)
         self._slots = {name: [f"{p}.{a}" if p else a for p, a in s] for name, s in parameter_slots(model).items()}
-        self._constants = {slot: model.get_parameter(slot).detach() for slots in self._slots.values() for slot in slots}
+        held = dict(model.named_parameters(remove_duplicate=False))
+        self._constants = {slot: held[slot].detach() for slots in self._slots.values() for slot in slots}
         self._counters: Values = {}  # a transform refuses to count in what was made outside of it
         # Buffers too: a forward pass that binds a new tensor to one would leave a dead functorch wrapper behind.
         for path, module in model.named_modules():
             for name, buffer in module._buffers.items():
                 if buffer is not None:
-                    held = self._counters if buffer.dim() == 0 else self._constants
-                    held[f"{path}.{name}" if path else name] = buffer.detach().clone()
+                    kept = self._counters if buffer.dim() == 0 else self._constants
+                    kept[f"{path}.{name}" if path else name] = buffer.detach().clone()
 
     def differentiable(self) -> None:
         """Let the model differentiate in its forward pass, by weights that are constants too."""
@@ -279,7 +280,7 @@ class FunctionalModel:
         swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
         swapped |= {name: counter.clone() for name, counter in self._counters.items()}
         with emptied(self._caches), batch.replaying():
-            y = functional_call(self.model, {**self._constants, **swapped}, *batch.arguments, tie_weights=False)
+            y = functional_call(self.model, {**self._constants, **swapped}, *batch.copies, tie_weights=False)
         return batch.read(y).y
 
 

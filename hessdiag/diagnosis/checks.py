@@ -35,7 +35,7 @@ from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
@@ -343,13 +343,9 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
         ) from error
 
 
-class MixingError(HessdiagError):
-    """The outputs of an example depend on other examples."""
-
-
 def mixing() -> HessdiagError:
     """The refusal of a model that mixes examples, with what to do about it."""
-    return MixingError(
+    return CoupledError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
         " without batch_first=True, a sum over it, a view with positions ahead of examples), uses statistics of the"
         " batch other than those of torch's batch normalisation, branches on its values, or updates itself; pass"

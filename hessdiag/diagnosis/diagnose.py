@@ -24,7 +24,7 @@ from hessdiag.diagnosis.fit import with_fit
 from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.loading.first_call import batches_for, opened
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
@@ -203,14 +203,14 @@ def _measure(
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
         try:
             problem, mixed = check_few(problem, few, settings, before=like)
-        except checks.MixingError:
+        except CoupledError:
             problem, mixed = _meeting(problem, settings, whole), set()
 
     def moments(problem: Problem, examples: int) -> tuple[Problem, Sums, tuple[Signals | None, str]]:
         how: dict[str, Any] = {"chunk": _chunk(problem, memory), "mixed": mixed, "signals": examples}
         try:
             return problem, *sum_moments(problem, settings, **how)
-        except checks.MixingError:
+        except CoupledError:
             problem = _meeting(problem, settings, whole)
             return problem, *sum_moments(problem, settings, **how)
 

@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
-from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views
+from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views, parents_of, walk
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.numbers import short
@@ -43,7 +43,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     """
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
-    initial, mean = float(loss.of_all(at, targets).detach()), float(values.mean())
+    with torch.enable_grad():
+        value = loss.of_all(at.clone().requires_grad_(), targets)
+    costly, initial, mean = _written(value) > MOST_WRITTEN, float(value.detach()), float(values.mean())
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     endless = [_endless(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"]
@@ -63,12 +65,12 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     constant = chance
     if kind == "other":
         free = not any(endless) and last != "LogSoftmax"
-        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free)
+        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free, fitted=not costly)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
-    known = at.numel() > MOST_FITTED or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
+    known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
@@ -86,17 +88,24 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, varied, at, targets, best) if bounds and not meant else math.nan,
+        "floor": _floor(of, varied, at, targets, best) if bounds and not meant and not costly else math.nan,
         **asked,
         **_broadcast(loss, y, targets, part.rows),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
         "felt": float(own.flatten(1).any(1).double().mean()),
-        "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" else math.nan,
+        "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
+
+
+def _written(value: Tensor) -> int:
+    """How many numbers the operations behind a value write, those of convolutions times how many each one sums."""
+    nodes = [] if value.grad_fn is None else walk(value.grad_fn, parents_of)
+    kernels = [(node, getattr(node, "_saved_weight", None)) for node in nodes if node._input_metadata]
+    return sum(math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
 
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
@@ -134,10 +143,10 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(
-    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool
+    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool, fitted: bool
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
-    from there; of outputs that are not `free`, log-probabilities, mean or equal probabilities.
+    from there if they are `fitted`; of outputs that are not `free`, log-probabilities, mean or equal probabilities.
 
     NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0, whose
     least comes last nevertheless.
@@ -152,7 +161,7 @@ def _of_constant(
         whole, half = (float(loss(each, targets).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
-        if free and len(rows) >= ROWS_PER_OUTPUT * len(mean):
+        if free and fitted and len(rows) >= ROWS_PER_OUTPUT * len(mean):
             least, row = _descended(lambda z: of(z, bound), mean)
             found.append((least, bound(row.expand_as(y).contiguous())))
     except Exception:  # a loss of the user's, of outputs that it was not made for
@@ -186,7 +195,7 @@ def _descended(of: Callable[[Tensor], Tensor], start: Tensor, enough: float = -m
 
 
 Of = Callable[[Tensor, Tensor | None], Tensor]
-MOST_FITTED = 2**20  # outputs
+MOST_WRITTEN = 2**22  # numbers in a call of a loss, a convolution's times those that it sums, to be called 300 times
 ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the order of 1 by rounding
 SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 
@@ -196,7 +205,7 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -
 
     Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them.
     """
-    if y.numel() > MOST_FITTED or not chance > 0:
+    if not chance > 0:
         return math.nan
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         bounded = _descended(lambda z: of(z, targets), y)[0]
@@ -287,7 +296,7 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
     NaN where there are no such two. What no weight made is a target, too.
     """
     pieces = [slice(*piece) for piece in _pieces(part) if not bool(given[slice(*piece)].all())]
-    if part.targets is None or len(pieces) < 2 or y.numel() > MOST_FITTED:
+    if part.targets is None or len(pieces) < 2:
         return math.nan
     noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0
 
@@ -301,17 +310,20 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
             value = of(piece, watched := noise[:, piece].clone().requires_grad_(), *there)
         return torch.autograd.grad(value, watched)[0]
 
-    def gain(piece: slice) -> float:
-        return start - _descended(partial(of, piece), y[:, piece])[0]
+    def gain(piece: slice, enough: float) -> float:
+        return start - _descended(partial(of, piece), y[:, piece], start - enough)[0]
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         start = float(loss.of_all(bound(y), part.targets).detach())
         slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
         told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
-        if free and (most := max(map(gain, told), default=0.0)) > SHARE * abs(start):
-            costs = [(float(of(piece, noise[:, piece]).detach()) - start, piece) for piece in free]
-            return max((cost for cost, piece in costs if gain(piece) < NEAR_LEAST * cost), default=0.0) / most
+        costs = [(float(of(piece, noise[:, piece]).detach()) - start, piece) for piece in free]
+        dearest = max((cost for cost, _ in costs), default=0.0)
+        most = max((gain(piece, dearest) for piece in told if dearest > 0), default=0.0)
+        if most > SHARE * abs(start):
+            near = [cost for cost, piece in costs if gain(piece, NEAR_LEAST * cost) < NEAR_LEAST * cost]
+            return max(near, default=0.0) / most
     return math.nan
 
 

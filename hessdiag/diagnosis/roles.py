@@ -361,7 +361,7 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it, or a
     slice after it.
     """
-    if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()):
+    if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()) or 0 in view._saved_self_sym_sizes:
         return False
     around = [*parents_of(view), *(node for node, _ in graph.consumers[view])]
     if any(re.match(r"(Slice|ConstantPadNd|Cat|AsStrided)Backward", node.name()) for node in around):

@@ -333,7 +333,8 @@ class SignalPass:
         widths = {self.parameters[name].shape[-1:]: name.rpartition(".")[0] for name in idle}
         inputs = replace(self.part, noise=(), targets=None).leaves
         for number, value in enumerate(inputs):
-            readers = [path for path, x in self.entered.items() if path and x is value]
+            alike = {path: x for path, x in self.entered.items() if path and x is not None and x.dtype == value.dtype}
+            readers = [path for path, x in alike.items() if torch.equal(x, value)]
             spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
             meant = widths.get(value[0].shape[-1:]) if spare and not readers else ""
             if used & {*readers} or meant is None or not (_varies(value) and _varies(y)):
@@ -456,7 +457,7 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
     without = [name for name, g in gradients.items() if g is None]  # those of a module one after the other
 
     def outputs_with(changed: Sequence[str]) -> Tensor:
-        kept = [(p.data, p.detach().clone()) for p in map(model.get_parameter, changed)]
+        kept = [(p.data, p.detach().clone()) for p in map(dict(model.named_parameters()).__getitem__, changed)]
         for w, _ in kept:
             w.mul_(2).add_(0.1)
         try:

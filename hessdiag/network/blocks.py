@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -90,14 +90,14 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
     """The parameter itself."""
-    return model.get_submodule(block.owners[0]).get_parameter(block.attribute)
+    return cast("nn.Parameter", model.get_submodule(block.owners[0])._parameters[block.attribute])
 
 
 def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]], *, vectors: bool) -> Block | str:
     """The block at these slots, or the reason why there is none."""
     path, attribute = slots[0]
     module = model.get_submodule(path)
-    parameter = module.get_parameter(attribute)
+    parameter = cast("nn.Parameter", module._parameters[attribute])  # the class may make something else of the name
     layer = type(module).__name__
     if not nn.parameter.is_lazy(parameter) and not parameter.numel():
         return f"{'x'.join(map(str, parameter.shape))} tensor in {layer}: it has no entries"

@@ -24,7 +24,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.torch_state import measuring
+from hessdiag.network.torch_state import UNWRITTEN, measuring
 
 DEPTH = 4  # of holders in holders
 MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
@@ -44,9 +44,9 @@ def preserve_state(
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
     Two threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
-    attributes, or in lists, dicts and caches that these hold, are put back. Weights need no copy: nothing in hessdiag
-    writes to them, and a model whose own forward does is refused. `mode` is `"train"` or `"eval"`, in both of which
-    nothing is dropped; by default the mode that it is in.
+    attributes, or in lists, dicts and caches that these hold, are put back. Weights are copied for the first call
+    alone: nothing in hessdiag writes to them, and a model whose own forward does is refused. `mode` is `"train"` or
+    `"eval"`, in both of which nothing is dropped; by default the mode that it is in.
     """
     with _turns_lock:
         turn = _turns.setdefault(model, threading.RLock())
@@ -105,18 +105,16 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002, the user's
+    states = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
 
     def put_back() -> None:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
         for module, attributes in held:
-            vars(module).clear()
-            vars(module).update(attributes)
+            _fill(vars(module), attributes)
         for part, names in parts:  # a forward pass may bind something new to the name
             if not _same(part, names):
-                part.clear()
-                part.update(names)
+                _fill(part, names)
         for module, training in scripted:
             module.training = training
         for content in kept:
@@ -144,7 +142,11 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
             raise HessdiagError(f"{why} pass use_reentrant=False to torch.utils.checkpoint.checkpoint") from error
         raise
     finally:
-        put_back()
+        try:
+            put_back()
+        except KeyboardInterrupt:  # the second one
+            put_back()
+            raise
     _check_unwritten(model, versions)
 
 
@@ -168,10 +170,7 @@ def _check_unwritten(model: nn.Module, versions: Mapping[str, int], error: Excep
     """Refuse a model that wrote to its parameters."""
     for name, parameter in model.named_parameters():
         if parameter._version != versions.get(name, parameter._version):
-            raise HessdiagError(
-                f"the model's forward pass changes its own parameter {name!r}: measure a copy, or pass"
-                ' mode="eval" (--eval)'
-            ) from error
+            raise HessdiagError(f"the model's forward pass changes its own parameter {name!r}: {UNWRITTEN}") from error
 
 
 @dataclass(frozen=True)
@@ -191,8 +190,20 @@ class Content:
                     holder.resize_(copy.shape).copy_(copy)  # in place: a view of it sees the same
         elif not _same(_entries(holder), copy):
             filled: Any = holder if isinstance(holder, (list, bytearray, deque, dict, set)) else vars(holder)
-            filled.clear()
-            (filled.extend if isinstance(holder, (list, bytearray, deque)) else filled.update)(copy)
+            if isinstance(filled, dict):
+                _fill(filled, copy)
+            else:
+                filled.clear()
+                (filled.update if isinstance(filled, set) else filled.extend)(copy)
+
+
+def _fill(held: Cache, names: Cache) -> None:
+    """Put a dict back, without emptying it: an interrupt may come in between."""
+    held.update(names)
+    for key in held.keys() - names.keys():
+        del held[key]
+    for key in names if list(held) != list(names) else ():
+        held[key] = held.pop(key)
 
 
 def contents_of(attributes: Iterable[Mapping[str, Any]]) -> list[Content]:
@@ -237,7 +248,7 @@ def _entries(value: Any) -> Any:
     if isinstance(value, (list, dict, set, deque, bytearray)):
         return plain(value)  # a subclass's entries in a plain holder, in order
     if isinstance(value, tuple):
-        return value
+        return list(tuple.__iter__(value))  # whatever a subclass makes of its length
     kind = type(value)
     ours = kind.__module__.split(".")[0] in ("torch", "builtins", "numpy", "typing", "types", "functools", "logging")
     if ours or isinstance(value, (nn.Module, type)) or callable(value) or not hasattr(value, "__dict__"):

@@ -8,6 +8,7 @@ left alone, but for a model that draws random numbers when it is called: such mo
 
 from __future__ import annotations
 
+import pickle
 import random
 import re
 import sys
@@ -22,12 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hessdiag.data.seeds import in_calls, user_code
 from hessdiag.errors import HessdiagError
 
+UNWRITTEN = 'measure a copy, or pass mode="eval" (--eval)'
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
 
 
@@ -59,8 +62,10 @@ def measuring(
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
         calls = _Calls(model)
+        stack.callback(calls.put_back)
         stack.enter_context(in_calls(_Formulas(FORMULAS, calls)))
         if seed is not None and (call is None or draws_random_numbers(call)):
+            calls.put_back()
             undo()
             stack.enter_context(seeded_rng(seed))
         elif calls.draws:
@@ -237,13 +242,16 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
 class _Calls:
     """What the calls of a model and its loss find, as they do again and again what training does once.
 
-    Buffers are as the first call left them, as codes that follow what they are compared with; and where calls draw from
-    the generators of Python or NumPy, as whether to force a teacher, these are as the first one found them.
+    Buffers, and weights that are frozen, are as the first call left them, as codes that follow what they are compared
+    with; and where calls draw from the generators of Python or NumPy, as whether to force a teacher, these are as the
+    first one found them.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.buffers, self.draws = [*model.buffers()], False
-        self.kept: list[Tensor] | None = None
+        self.model, self.draws = model, False
+        self.weights = [(name, p, p.data, p.detach().clone()) for name, p in model.named_parameters() if not is_lazy(p)]
+        self.named: list[tuple[dict[str, Tensor | None], dict[str, Tensor | None]]] = []
+        self.kept: list[tuple[Tensor, Tensor]] | None = None
         self.python, self.numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
 
     def begin(self) -> None:
@@ -253,12 +261,34 @@ class _Calls:
 
     def end(self) -> None:
         if self.kept is None:
-            now = np.random.get_state(legacy=False)["state"]["pos"]  # noqa: NPY002
-            self.draws = now != self.numpy["state"]["pos"] or random.getstate() != self.python
-            self.kept = [buffer.detach().clone() for buffer in self.buffers]
-        for buffer, before in zip(self.buffers, self.kept, strict=True):
-            if not torch.equal(buffer, before):
-                buffer.data.copy_(before)
+            now = np.random.get_state(legacy=False)  # noqa: NPY002
+            self.draws = pickle.dumps((random.getstate(), now)) != pickle.dumps((self.python, self.numpy))
+            held = dict(self.model.named_parameters())  # of which some may be others now
+            self.weights = [each for each in self.weights if _differs(*each[1:]) or held.get(each[0]) is not each[1]]
+            for name, weight, *_ in self.weights:
+                if weight.requires_grad or held.get(name) is not weight:
+                    raise HessdiagError(f"the model's forward pass changes its own parameter {name!r}: {UNWRITTEN}")
+            python = [module for module in self.model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+            self.named = [(module._buffers, dict(module._buffers)) for module in python]
+            moving = [*self.model.buffers(), *(weight for _, weight, *_ in self.weights)]
+            self.kept = [(tensor, tensor.detach().clone()) for tensor in moving]
+        for buffers, names in self.named:
+            buffers.update(names)
+        for tensor, before in self.kept:
+            if not torch.equal(tensor, before):
+                tensor.data.copy_(before)
+
+    def put_back(self) -> None:
+        """The weights as the first call found them."""
+        for _, weight, data, before in self.weights:
+            if _differs(weight, data, before):
+                weight.data = data
+                data.copy_(before)
+
+
+def _differs(weight: Tensor, data: Tensor, before: Tensor) -> bool:
+    """Whether a weight is not as it was before, or elsewhere."""
+    return weight.data_ptr() != data.data_ptr() or not torch.equal(weight, before)
 
 
 class _Formulas(TorchFunctionMode):
