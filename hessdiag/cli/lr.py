@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Optimizer = Annotated[list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam  [default: all]")]
 LOSSES = "cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"
-Steps = Annotated[int, typer.Option(help="virtual steps on a copy of the weights, and more where a rate rises")]
+Steps = Annotated[int, typer.Option(min=1, help="virtual steps on a copy of the weights, and more where a rate rises")]
 
 
 @dataclass(frozen=True, kw_only=True)

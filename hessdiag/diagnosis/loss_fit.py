@@ -21,13 +21,14 @@ from torch.overrides import TorchFunctionMode
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, sums_to_one
 from hessdiag.derivatives.magnitude import mean_sq
-from hessdiag.diagnosis.checks import moved
+from hessdiag.diagnosis.checks import holding, moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
 from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views, parents_of, walk
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.numbers import short
 
+FAR_ABOVE = 3.0  # times the loss of a constant guess: from there on, whether weights of zero reach it
 HALVED = 12  # times, that outputs are
 KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
 NOISES = 3  # random vectors like the outputs, beside the first
@@ -66,6 +67,10 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if kind == "other":
         free = not any(endless) and last != "LogSoftmax"
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free, fitted=not costly)
+    if len(endless) > 1 and initial > FAR_ABOVE * chance:  # of several outputs, as a solution and its residual
+        zero = {n: nn.Parameter(p.new_zeros(()).expand_as(p), p.requires_grad) for n, p in model.named_parameters()}
+        with suppress(Exception), holding(model, zero):  # an operation of the user's
+            chance = max(chance, min(float(loss.of_all(part.call(model).detach(), targets).detach()), initial))
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -138,7 +143,7 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
     classes = y.shape[loss.class_dim]
     if targets.shape == y.shape:
         return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
-    labels = targets.detach().flatten()
+    labels = targets.detach().flatten().long()
     return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
 
 
@@ -310,6 +315,12 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
             value = of(piece, watched := noise[:, piece].clone().requires_grad_(), *there)
         return torch.autograd.grad(value, watched)[0]
 
+    def cost(alike: list[slice]) -> float:  # at the same place: a term may be the distance between them
+        moved = y.clone()
+        for piece in alike:
+            moved[:, piece] = noise[:, alike[0]]
+        return float(loss.of_all(bound(moved), part.targets).detach()) - start
+
     def gain(piece: slice, enough: float) -> float:
         return start - _descended(partial(of, piece), y[:, piece], start - enough)[0]
 
@@ -318,7 +329,8 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
         slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
         told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
-        costs = [(float(of(piece, noise[:, piece]).detach()) - start, piece) for piece in free]
+        alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]
+        costs = [(min(cost([piece]), cost(them)), piece) for piece, them in zip(free, alike, strict=True)]
         dearest = max((cost for cost, _ in costs), default=0.0)
         most = max((gain(piece, dearest) for piece in told if dearest > 0), default=0.0)
         if most > SHARE * abs(start):

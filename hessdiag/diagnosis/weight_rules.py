@@ -349,7 +349,9 @@ def frozen(net: Net) -> Finding | None:
     """HD403: frozen, unlike most layers, before it and after it."""
     places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o and o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
-    kept = {p.name for p in net.weights if not p.trainable and not _adapted(net, p)}
+    kept = {p.name for p in net.weights if not p.trainable}
+    if any(_adapted(net, net.named[name]) for name in kept):
+        return None
     amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
     if not 0 < len(amid) <= len(places) / 4:  # of adapters the rest is frozen, of a fine-tuned network the beginning
         return None
@@ -361,7 +363,7 @@ def frozen(net: Net) -> Finding | None:
 def _adapted(net: Net, frozen: ParameterSignals) -> bool:
     """Whether smaller matrices of its module, or of the one around it, learn in its place, as in LoRA."""
     around = (f"{frozen.owners[0]}.", frozen.owners[0].rpartition(".")[0] + ".")
-    beside = (p for p in net.matrices if p.trainable and p.name.startswith(around))
+    beside = (p for p in net.parameters if p.trainable and len(p.shape) > 1 and p.name.startswith(around))
     return any(min(p.shape) < min(frozen.shape) for p in beside)
 
 

@@ -417,6 +417,10 @@ def _runs(model: nn.Module, batch: Batch) -> bool:
 def check_tensors(model: nn.Module, batch: Batch) -> tuple[torch.device, torch.dtype]:
     """Device and dtype of the weights."""
     for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise HessdiagError(
+                f"parameter {name!r} is on the meta device, without a value: build the model on another"
+            )
         if not bool(parameter.data.isfinite().all()):
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = list(model.parameters())

@@ -123,7 +123,7 @@ class Sharpness(Printed, BlockSharpness):
         lines = [
             f"{printable(self.name)}: λ_max {bounded(self.largest, self.largest_error)}, trace"
             f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
-            f"Gradient descent is stable below a rate of {short(self.edge)} (2/λ_max), where the loss is quadratic.",
+            f"Where the loss is quadratic, gradient descent overshoots above a rate of {short(self.edge)} (2/λ_max).",
         ]
         if self.smallest < 0:
             lines.append(f"λ_min is {bounded(self.smallest, self.smallest_error)}.")
