@@ -387,7 +387,7 @@ def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0
     """
     generator, others = stream(seed, "weights close by"), {}
     for name, weight in model.named_parameters():
-        if weight.is_floating_point() and not nn.parameter.is_lazy(weight):
+        if weight.requires_grad and weight.is_floating_point() and not nn.parameter.is_lazy(weight):
             others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator, least))
     with holding(model, others):
         yield

@@ -44,9 +44,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     """
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
-    with torch.enable_grad():
-        value = loss.of_all(at.clone().requires_grad_(), targets)
-    costly, initial, mean = _written(value) > MOST_WRITTEN, float(value.detach()), float(values.mean())
+    initial, mean = float(loss.of_all(at, targets).detach()), float(values.mean())
+    costly = _written(loss, at, targets) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     endless = [_endless(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"]
@@ -68,9 +67,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         free = not any(endless) and last != "LogSoftmax"
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free, fitted=not costly)
     if len(endless) > 1 and initial > FAR_ABOVE * chance:  # of several outputs, as a solution and its residual
-        zero = {n: nn.Parameter(p.new_zeros(()).expand_as(p), p.requires_grad) for n, p in model.named_parameters()}
-        with suppress(Exception), holding(model, zero):  # an operation of the user's
-            chance = max(chance, min(float(loss.of_all(part.call(model).detach(), targets).detach()), initial))
+        chance = max(chance, min(_at_zero(model, part, loss), initial))
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -106,11 +103,21 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     }
 
 
-def _written(value: Tensor) -> int:
-    """How many numbers the operations behind a value write, those of convolutions times how many each one sums."""
-    nodes = [] if value.grad_fn is None else walk(value.grad_fn, parents_of)
+def _written(loss: Loss, y: Tensor, targets: Tensor | None) -> int:
+    """How many numbers the operations of a loss write, those of convolutions times how many each one sums."""
+    with torch.enable_grad():
+        end = loss.of_all(y.clone().requires_grad_(), targets).grad_fn
+    nodes = [] if end is None else walk(end, parents_of)
     kernels = [(node, getattr(node, "_saved_weight", None)) for node in nodes if node._input_metadata]
     return sum(math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
+
+
+def _at_zero(model: nn.Module, part: Batch, loss: Loss) -> float:
+    """The loss with all weights at zero; NaN where something fails there."""
+    zero = {name: nn.Parameter(p.new_zeros(()).expand_as(p), p.requires_grad) for name, p in model.named_parameters()}
+    with suppress(Exception), holding(model, zero):
+        return float(loss.of_all(part.call(model).detach(), part.targets).detach())
+    return math.nan
 
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:

@@ -332,9 +332,11 @@ class SignalPass:
         idle = [name for name, g in gradients.items() if g is None and self.parameters[name].dim() > 1]
         widths = {self.parameters[name].shape[-1:]: name.rpartition(".")[0] for name in idle}
         inputs = replace(self.part, noise=(), targets=None).leaves
+        entered = [
+            (p, x) for p, x in self.entered.items() if p and x is not None and not is_functorch_wrapped_tensor(x)
+        ]
         for number, value in enumerate(inputs):
-            alike = {path: x for path, x in self.entered.items() if path and x is not None and x.dtype == value.dtype}
-            readers = [path for path, x in alike.items() if torch.equal(x, value)]
+            readers = [path for path, x in entered if x.dtype == value.dtype and torch.equal(x, value)]
             spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
             meant = widths.get(value[0].shape[-1:]) if spare and not readers else ""
             if used & {*readers} or meant is None or not (_varies(value) and _varies(y)):

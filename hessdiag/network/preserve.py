@@ -24,7 +24,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.torch_state import UNWRITTEN, measuring
+from hessdiag.network.torch_state import measuring
 
 DEPTH = 4  # of holders in holders
 MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
@@ -104,7 +104,6 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
     kept = contents_of([attributes for _, attributes in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
-    versions = {name: parameter._version for name, parameter in model.named_parameters()}
     states = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
 
     def put_back() -> None:
@@ -135,8 +134,7 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
         yield begin_again
     except HessdiagError:
         raise
-    except Exception as error:  # perhaps of a transform that refuses to write
-        _check_unwritten(model, versions, error)
+    except Exception as error:
         if "heckpoint" in str(error) and ".grad()" in str(error):  # the words differ between versions
             why = "the model uses reentrant activation checkpointing, which torch differentiates by .backward() alone:"
             raise HessdiagError(f"{why} pass use_reentrant=False to torch.utils.checkpoint.checkpoint") from error
@@ -147,7 +145,6 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
         except KeyboardInterrupt:  # the second one
             put_back()
             raise
-    _check_unwritten(model, versions)
 
 
 def _check_measurable(model: nn.Module) -> None:
@@ -164,13 +161,6 @@ def _check_measurable(model: nn.Module) -> None:
                 f"the model's forward pass changes its own parameter: embedding {path!r} has"
                 f" max_norm={module.max_norm:g}; set its max_norm to None on a copy, and measure that"
             )
-
-
-def _check_unwritten(model: nn.Module, versions: Mapping[str, int], error: Exception | None = None) -> None:
-    """Refuse a model that wrote to its parameters."""
-    for name, parameter in model.named_parameters():
-        if parameter._version != versions.get(name, parameter._version):
-            raise HessdiagError(f"the model's forward pass changes its own parameter {name!r}: {UNWRITTEN}") from error
 
 
 @dataclass(frozen=True)

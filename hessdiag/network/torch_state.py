@@ -30,7 +30,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hessdiag.data.seeds import in_calls, user_code
 from hessdiag.errors import HessdiagError
 
-UNWRITTEN = 'measure a copy, or pass mode="eval" (--eval)'
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
 
 
@@ -249,7 +248,8 @@ class _Calls:
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.draws = model, False
-        self.weights = [(name, p, p.data, p.detach().clone()) for name, p in model.named_parameters() if not is_lazy(p)]
+        self.weights = [(p, p.data, p.detach().clone()) for p in model.parameters() if not is_lazy(p)]
+        self.versions = [(name, p, p._version) for name, p in model.named_parameters()]
         self.named: list[tuple[dict[str, Tensor | None], dict[str, Tensor | None]]] = []
         self.kept: list[tuple[Tensor, Tensor]] | None = None
         self.python, self.numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
@@ -260,17 +260,20 @@ class _Calls:
             np.random.set_state(self.numpy)  # noqa: NPY002
 
     def end(self) -> None:
+        changed = [name for name, p, version in self.versions if p.requires_grad and p._version != version]
         if self.kept is None:
             now = np.random.get_state(legacy=False)  # noqa: NPY002
             self.draws = pickle.dumps((random.getstate(), now)) != pickle.dumps((self.python, self.numpy))
-            held = dict(self.model.named_parameters())  # of which some may be others now
-            self.weights = [each for each in self.weights if _differs(*each[1:]) or held.get(each[0]) is not each[1]]
-            for name, weight, *_ in self.weights:
-                if weight.requires_grad or held.get(name) is not weight:
-                    raise HessdiagError(f"the model's forward pass changes its own parameter {name!r}: {UNWRITTEN}")
+            self.weights = [each for each in self.weights if _differs(*each)]
+            held, learn = {id(p) for p in self.model.parameters()}, {id(p) for p, *_ in self.weights if p.requires_grad}
+            changed += [name for name, p, _ in self.versions if id(p) in learn or id(p) not in held]
+        if changed:
+            message = f"the model's forward pass changes its own parameter {changed[0]!r}: measure a copy, or pass"
+            raise HessdiagError(f'{message} mode="eval" (--eval)')
+        if self.kept is None:
             python = [module for module in self.model.modules() if not isinstance(module, torch.jit.ScriptModule)]
             self.named = [(module._buffers, dict(module._buffers)) for module in python]
-            moving = [*self.model.buffers(), *(weight for _, weight, *_ in self.weights)]
+            moving = [*self.model.buffers(), *(p for p, *_ in self.weights)]
             self.kept = [(tensor, tensor.detach().clone()) for tensor in moving]
         for buffers, names in self.named:
             buffers.update(names)
@@ -280,15 +283,16 @@ class _Calls:
 
     def put_back(self) -> None:
         """The weights as the first call found them."""
-        for _, weight, data, before in self.weights:
-            if _differs(weight, data, before):
-                weight.data = data
+        for p, data, before in self.weights:
+            if _differs(p, data, before):
+                p.data = data
                 data.copy_(before)
 
 
-def _differs(weight: Tensor, data: Tensor, before: Tensor) -> bool:
+def _differs(p: Tensor, data: Tensor, before: Tensor) -> bool:
     """Whether a weight is not as it was before, or elsewhere."""
-    return weight.data_ptr() != data.data_ptr() or not torch.equal(weight, before)
+    alike = torch.equal(p, before) or torch.allclose(p, before, 0.0, 0.0, equal_nan=True)
+    return p.data_ptr() != data.data_ptr() or not alike
 
 
 class _Formulas(TorchFunctionMode):
@@ -377,6 +381,11 @@ def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return _normalised(input, given, own=given["training"])
 
 
+def _undropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """All of it, in another tensor: what is written to it later must not change what was read before."""
+    return input if inplace else input.clone()
+
+
 def _group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
@@ -430,9 +439,9 @@ def noted_dropouts() -> Iterator[list[float]]:
     """Let dropouts that are called as functions drop nothing, as ever, and note the shares that they would drop."""
     shares: list[float] = []
 
-    def note(input: Tensor, p: float = 0.5, training: bool = True, *_: Any, **__: Any) -> Tensor:
+    def note(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         shares.append(p if training else 0.0)
-        return input
+        return _undropped(input, p, training, inplace)
 
     with in_calls(_Formulas(getattr(user_code(), "formulas", FORMULAS) | dict.fromkeys(DROPOUTS, note))):
         yield shares
@@ -515,7 +524,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
         F.conv_transpose2d, {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
     ),
     F.batch_norm: _batch_norm,
-    **dict.fromkeys(DROPOUTS, lambda input, *_, **__: input),
+    **dict.fromkeys(DROPOUTS, _undropped),
     F.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,

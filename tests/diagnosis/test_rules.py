@@ -548,6 +548,20 @@ def stepped(m: Any, x: Tensor) -> Tensor:
     return F.linear(x, *(w - 0.1 * g for w, g in zip(weights, ahead, strict=True)))
 
 
+def residual(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A solution and the residual of its equation, whose right-hand side no weight makes smaller."""
+    with torch.enable_grad():
+        u = m.last(m.first(x := x.detach().requires_grad_()).tanh())
+        (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+        return u, slope - 40 * x.sin()
+
+
+def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A vector quantiser: what it decodes, what it encodes, and the codes nearest to that."""
+    code = m.table(torch.cdist(z := m.down(x), m.table.weight).argmin(1))
+    return m.up(z + (code - z).detach()), z, code
+
+
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
 VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
@@ -596,6 +610,19 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("indices among floats", lambda: net(lambda m, x: m.last(torch.cat([m.table(x[:, :2].long()).flatten(1), x[:, 2:]],
         1)), table=nn.Embedding(3, 4), last=nn.Linear(10, 3)), (torch.cat([(3 * torch.rand(16, 2)).floor(),
         X[:, :2]], 1), T), None, ""),
+    ("a residual", lambda: net(residual, first=nn.Linear(4, 8), last=nn.Linear(8, 1)), (X, 0.1 * X[:, :1]),
+        lambda y, t: F.mse_loss(y[0], t) + y[1].square().mean(), ""),
+    ("codes", lambda: net(coded, table=nn.Embedding(5, 2), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
+        lambda y, t: F.mse_loss(y[0], t) + F.mse_loss(y[1], y[2].detach()) + F.mse_loss(y[1].detach(), y[2]), ""),
+    *((f"labels of {t.dtype}", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).apply(lambda m: [
+        p.data.mul_(20) for p in m.parameters(recurse=False)]), (X, t), None, "HD101") for t in (T, T.byte())),
+    ("written to behind a dropout", lambda: net(lambda m, x: m.last(F.dropout(m.first(x).relu()).mul_(2)),
+        first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, ""),
+    ("a view of nothing", lambda: net(lambda m, x: m.first(x) + m.first(x)[:0].view(0, 5).sum(),
+        first=nn.Linear(4, 3)), (X, T), None, ""),
+    ("adapters beside half of the layers", lambda: nn.Sequential(*(layer for _ in range(2) for layer in (net(lambda m,
+        x: m.w(x) + m.b(m.a(x)).relu(), w=nn.Linear(4, 4).requires_grad_(False), a=nn.Linear(4, 2), b=nn.Linear(2, 4)),
+        nn.Linear(4, 4).requires_grad_(False), nn.ReLU())), nn.Linear(4, 3)), (X, T), None, ""),
     ("one number in another shape", lambda: net(lambda m, x: m.first(x) * m.scale.view(1, 1), first=nn.Linear(4, 3),
         scale=nn.Parameter(torch.ones(()))), (X, T), None, ""),
     ("layers under vmap", lambda: net(lambda m, x: torch.vmap(lambda row: m.first(row).tanh())(x), first=nn.Linear(4,

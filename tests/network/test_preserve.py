@@ -15,6 +15,7 @@ import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import user_code
 from hessdiag.derivatives.backward import FunctionalModel
+from hessdiag.network import preserve
 from hessdiag.network.preserve import caches_of, emptied, preserve_state
 from tests.networks import Net, build
 from tests.unchanged import HOOKS, unchanged
@@ -102,6 +103,31 @@ def test_targets_and_inputs_are_left_alone(options: dict[str, str], loss: str, m
         reports = [hessdiag.diagnose(model, x, targets, loss=loss, max_products=4, seed=s, **options) for s in (0, 1)]
     assert x.grad is None
     assert reports[0].blocks != reports[1].blocks or options["method"] != "probe"
+    model.conv.register_forward_pre_hook(lambda module, args: args[0].sub_(0.5))  # normalises them in place
+    with unchanged(model, x, targets):
+        written = hessdiag.diagnose(model, x + 0.5, targets, loss=loss, max_products=4, seed=1, **options)
+        hessdiag.diagnose(model, x, targets, loss=loss, max_products=4, **options)
+    assert [b.avg_sq_singular_value for b in written.blocks] == pytest.approx(
+        [b.avg_sq_singular_value for b in reports[1].blocks], rel=1e-6)  # fmt: skip
+
+
+def test_nor_does_a_second_interrupt(monkeypatch: pytest.MonkeyPatch, model: nn.Module) -> None:
+    fill, calls = preserve._fill, []
+
+    def interrupted(held: dict[Any, Any], names: dict[Any, Any]) -> None:
+        calls.append(held)
+        fill(held, names)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(preserve, "_fill", interrupted)
+    model.train()
+    model.last.register_forward_hook(Fails(1, KeyboardInterrupt()))
+    with unchanged(model, X), pytest.raises(KeyboardInterrupt):
+        hessdiag.diagnose(model, X)
+    held = {"a": 1, "b": 2}
+    fill(held, {"b": 3, "c": 4, "a": 1})
+    assert list(held.items()) == [("b", 3), ("c", 4), ("a", 1)]
 
 
 def test_a_dry_run_and_training_mode_leave_no_trace(model: nn.Module) -> None:
@@ -347,19 +373,50 @@ def test_what_a_forward_pass_fills_is_as_before(options: dict[str, str]) -> None
     assert model.log == ["first"]
 
 
+def bound(m: Any) -> None:
+    m.table.weight.data = m.table.weight.data.clamp(-0.5, 0.5)
+
+
+def replaced(m: Any) -> None:
+    m.table.weight = nn.Parameter(2 * m.table.weight.detach())
+
+
+def in_place(m: Any) -> None:
+    with torch.no_grad():
+        m.table.weight.mul_(1.0)
+
+
+WRITES: dict[str, Callable[[Any], object]] = {
+    "by its module": lambda m: None, "by a function": lambda m: F.embedding(TOKENS, m.table.weight, max_norm=0.5),
+    "bound": bound, "clamped": lambda m: m.table.weight.data.clamp_(-0.5, 0.5), "another": replaced, "same": in_place,
+}  # fmt: skip
+TOKENS = torch.tensor([[0, 1], [2, 3]])
+
+
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
-@pytest.mark.parametrize("by_module", [True, False])
-def test_an_embedding_that_renormalises_itself_is_refused(by_module: bool, matrix: str) -> None:
-    """Its forward pass writes to its weight, by a module or by the function."""
-    by_function = lambda m, words: F.embedding(words, m.table.weight, max_norm=0.5)  # noqa: E731
-    look_up = (lambda m, words: m.table(words)) if by_module else by_function
-    table = nn.Embedding(4, 3, max_norm=0.5 if by_module else None)
-    model = Net(lambda m, words: m.last(look_up(m, words).mean(1)), table=table, last=nn.Linear(3, 2))
-    tokens = torch.tensor([[0, 1], [2, 3]])
-    before = model.table.weight.detach().clone()
-    with pytest.raises(hessdiag.HessdiagError, match="forward pass changes its own parameter"):
-        hessdiag.diagnose(model, tokens, matrix=matrix)
-    assert not by_module or torch.equal(model.table.weight, before)
+@pytest.mark.parametrize("way", WRITES)
+def test_a_forward_pass_that_writes_to_its_weights_is_refused_and_they_are_put_back(way: str, matrix: str) -> None:
+    table = nn.Embedding(4, 3, max_norm=0.5 if way == "by its module" else None)
+    model = Net(lambda m, words: m.last((WRITES[way](m), m.table(words))[1].mean(1)), table=table, last=nn.Linear(3, 2))
+    before, held = model.table.weight.detach().clone(), (model.table.weight, model.table.weight.data_ptr())
+    with pytest.raises(hessdiag.HessdiagError, match=r"forward pass changes its own parameter 'table\.|max_norm"):
+        hessdiag.diagnose(model, TOKENS, matrix=matrix)
+    assert torch.equal(model.table.weight, before)
+    assert (model.table.weight, model.table.weight.data_ptr()) == held
+
+
+def test_a_frozen_teacher_that_follows_and_a_buffer_that_is_bound_anew_are_measured_and_put_back() -> None:
+    def follows(m: Any, x: Tensor) -> Tensor:
+        m.teacher.weight.data = 0.5 * (m.teacher.weight.data + m.layer.weight.data)
+        y = m.layer(x) - m.teacher(x) + m.center @ m.layer.weight.mT
+        m.center = 0.9 * m.center + 0.1 * x.detach().mean(0)
+        return y
+
+    model = Net(follows, layer=nn.Linear(3, 2), teacher=nn.Linear(3, 2).requires_grad_(False))
+    model.register_buffer("center", torch.zeros(3))
+    with unchanged(model, ROWS.float()):
+        reports = [hessdiag.diagnose(model, ROWS.float(), quick=quick) for quick in (True, False)]
+    assert [report.signals_missing for report in reports] == ["", ""]
 
 
 def keeping(m: Any, x: Tensor) -> Tensor:
