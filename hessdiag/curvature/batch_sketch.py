@@ -58,16 +58,8 @@ def sketch_per_batch(
 ) -> Curvature:  # fmt: skip
     """‖G_ij‖_F² of the batch-mean loss for all blocks.
 
-    Args:
-        problem: what to measure.
-        memory: that may be taken.
-        rtol: relative standard error of the weight blocks' diagonal, of which a first sketch tells how many directions
-            it takes; None for the default number.
-        max_products: directions that may be sent back in all, per example.
-        seed: of the directions, and of the groups.
-
-    Raises:
-        HessdiagError: too little memory.
+    `rtol` is the relative standard error of the weight blocks' diagonal, of which a first sketch tells how many
+    directions it takes, None for the default number; `max_products` may be sent back in all, per example.
     """
     size, own = problem.batch.size, [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     if GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) > memory.total:

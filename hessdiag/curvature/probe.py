@@ -44,16 +44,8 @@ def probe(
 ) -> Curvature:  # fmt: skip
     """All blocks by products in weight space; the two estimates of a pair (i, j) and (j, i) are averaged.
 
-    Args:
-        problem: what to measure.
-        memory: that may be taken.
-        matrix: `"hessian"` or `"ggn"`.
-        per: `"example"` or `"batch"`.
-        exhaustive: take all unit vectors, whatever they cost.
-        rtol: relative standard error of the diagonal, of which first probes tell how many it takes; None for the
-            default number.
-        max_products: of a block, per example.
-        seed: of the probes, which do not depend on the device.
+    `exhaustive` takes all unit vectors, whatever they cost; `rtol` is the relative standard error of the diagonal, of
+    which first probes tell how many it takes, None for the default number; `max_products` are of a block, per example.
     """
     blocks, examples, rounding = problem.blocks, problem.batch.size, rounding_of(problem)
     norms: Callable[[int, Sequence[int], Tensor], Array]

@@ -66,12 +66,8 @@ def sketch_per_example(
 ) -> Curvature:  # fmt: skip
     """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
 
-    Args:
-        problem: what to measure.
-        memory: that may be taken.
-        rtol: relative standard error of the weight blocks' diagonal; None for the default number of directions.
-        max_products: directions that may be sent back in all, per example.
-        seed: of the directions.
+    `rtol` is the relative standard error of the weight blocks' diagonal, None for the default number of directions;
+    `max_products` may be sent back in all, per example.
     """
     basis = None if problem.coupled else range_basis(problem, memory, seed)
     vectors = 0 if basis is None else len(basis)  # each by a pass forward and one back

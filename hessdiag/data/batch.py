@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_map_only
 
 from hessdiag.arguments import TENSORS, check_choice, few, kind_of
 from hessdiag.data.seeds import Noise, user_code
@@ -444,11 +444,6 @@ class Batch:
         return tree_map(given, (self.args, dict(self.kwargs)))  # type: ignore[no-any-return]
 
     @property
-    def copies(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments for a model that may write to them."""
-        return tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, self.arguments)  # type: ignore[no-any-return]
-
-    @property
     def tensors(self) -> list[Tensor]:
         """Those among the arguments."""
         return [value for value in tree_leaves(self.arguments) if isinstance(value, Tensor)]
@@ -480,7 +475,7 @@ class Batch:
 
     def run(self, model: nn.Module) -> Any:
         """What the model returns."""
-        args, kwargs = self.copies
+        args, kwargs = tree_map_only(Tensor, Tensor.clone, self.arguments)  # the model may write to them
         with self.replaying():
             return model(*args, **kwargs)
 

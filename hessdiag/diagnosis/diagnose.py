@@ -187,16 +187,7 @@ def _measure(
 ) -> list[Measured]:  # fmt: skip
     """Measure one batch after the other; how the blocks are read is settled on the first.
 
-    Args:
-        problem: with a batch of which a few examples are checked.
-        batches: those to measure.
-        settings, memory: of the measurement.
-        like: outputs of a few examples.
-        signals, fit: whether to measure them on the first batch, and to train on it.
-        whole: whether batches are all of the examples, and no process's share.
-
-    Raises:
-        HessdiagError: the model cannot be measured right, or a batch is unlike the first.
+    `like` are outputs of a few examples, `whole` says that the batches are all examples, and no process's share.
     """
     alone = 2 if settings.quick or problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))

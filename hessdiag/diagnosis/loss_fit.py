@@ -35,12 +35,8 @@ NOISES = 3  # random vectors like the outputs, beside the first
 
 
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
-    """Fields of `hessdiag.results.signals.Signals` on the loss.
-
-    Args:
-        model, part: the network and examples.
-        y, own: their outputs (B, *out), whose graph is alive, and the gradients of their losses there.
-        loss: of the outputs.
+    """Fields of `hessdiag.results.signals.Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are
+    the gradients of the examples' losses there.
     """
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
@@ -312,32 +308,28 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
         return math.nan
     noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0
 
-    def of(piece: slice, z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
+    def of(some: list[slice], z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
         moved = base.clone()
-        moved[:, piece] = z
+        for piece in some:
+            moved[:, piece] = z
         return loss.of_all(bound(moved), targets)
 
     def slope(piece: slice, *there: Tensor) -> Tensor:
         with torch.enable_grad():
-            value = of(piece, watched := noise[:, piece].clone().requires_grad_(), *there)
+            value = of([piece], watched := noise[:, piece].clone().requires_grad_(), *there)
         return torch.autograd.grad(value, watched)[0]
 
-    def cost(alike: list[slice]) -> float:  # at the same place: a term may be the distance between them
-        moved = y.clone()
-        for piece in alike:
-            moved[:, piece] = noise[:, alike[0]]
-        return float(loss.of_all(bound(moved), part.targets).detach()) - start
-
     def gain(piece: slice, enough: float) -> float:
-        return start - _descended(partial(of, piece), y[:, piece], start - enough)[0]
+        return start - _descended(partial(of, [piece]), y[:, piece], start - enough)[0]
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         start = float(loss.of_all(bound(y), part.targets).detach())
         slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
         told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
-        alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]
-        costs = [(min(cost([piece]), cost(them)), piece) for piece, them in zip(free, alike, strict=True)]
+        alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]  # a distance?
+        values = [min(of([p], noise[:, p]), of(them, noise[:, p])) for p, them in zip(free, alike, strict=True)]
+        costs = [(float(value.detach()) - start, piece) for value, piece in zip(values, free, strict=True)]
         dearest = max((cost for cost, _ in costs), default=0.0)
         most = max((gain(piece, dearest) for piece in told if dearest > 0), default=0.0)
         if most > SHARE * abs(start):

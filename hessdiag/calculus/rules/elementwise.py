@@ -143,31 +143,12 @@ def of_angle(call: Call) -> Step:
     return Step(Activation(torch.tensor(0.5, dtype=torch.float64).expand(call.shape), parameter=ANGLES))
 
 
-def _kept_between_positions(u: Activation, actual: Tensor | None, dims: int) -> float:
-    """The mean of u_s u_s' over pairs of positions, over that of u_s², for a factor that has a value a position."""
-    if u.parameter == ANGLES:
-        return 0.5  # as of 10,000^(-2j/n): about half of the angles hardly turn
-    sizes = () if actual is None else actual.shape
-    along = [d for d in range(1, len(sizes) - 1) if sizes[d] > 1] if len(sizes) == dims else []
-    if actual is None or len(along) != 1:
-        return 1.0
-    values, count = actual.double(), sizes[along[0]]
-    own = values.square().sum(along[0])
-    return float((values.sum(along[0]).square() - own).mean() / (count - 1) / own.mean())
-
-
 def _by_parameter(call: Call, ref: Ref, factor: Ref, *, inverse: bool) -> Step:
     x, u, actual = call.at(ref), call.at(factor), call.numbers.get(factor.name)
     if inverse and actual is None:
         raise UnsupportedError("a division by numbers that are not at hand")
     sq = 1 / u.sq if inverse else u.sq
-    kept = _kept_between_positions(u, actual, x.sq.dim())
-    out = replace(
-        x,
-        sq=compactly(torch.mul, x.sq.expand(call.shape), sq),
-        site_correlation=x.site_correlation * kept,
-        read=x.read * kept**2,
-    )
+    out = replace(x, sq=compactly(torch.mul, x.sq.expand(call.shape), sq))
     scalar = u.parameter if u.sq.numel() == 1 else ""
     if not scalar:
         out = replace(out, mean=0.0, before=None)  # a factor a channel, of either sign
