@@ -332,14 +332,14 @@ class SignalPass:
         idle = [name for name, g in gradients.items() if g is None and self.parameters[name].dim() > 1]
         widths = {self.parameters[name].shape[-1:]: name.rpartition(".")[0] for name in idle}
         inputs = replace(self.part, noise=(), targets=None).leaves
-        entered = [
-            (p, x) for p, x in self.entered.items() if p and x is not None and not is_functorch_wrapped_tensor(x)
-        ]
+        dims = {size for value in inputs for size in value.shape[1:]}
+        plain = {p: x for p, x in self.entered.items() if p and x is not None and not is_functorch_wrapped_tensor(x)}
         for number, value in enumerate(inputs):
-            readers = [path for path, x in entered if x.dtype == value.dtype and torch.equal(x, value)]
+            readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
             spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
             meant = widths.get(value[0].shape[-1:]) if spare and not readers else ""
-            if used & {*readers} or meant is None or not (_varies(value) and _varies(y)):
+            length = value.dim() == 1 and not value.is_floating_point() and value.min() > 0 and int(value.max()) in dims
+            if used & {*readers} or meant is None or length or not (_varies(value) and _varies(y)):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)

@@ -44,9 +44,9 @@ def preserve_state(
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
     Two threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
-    attributes, or in lists, dicts and caches that these hold, are put back. Weights are copied for the first call
-    alone: nothing in hessdiag writes to them, and a model whose own forward does is refused. `mode` is `"train"` or
-    `"eval"`, in both of which nothing is dropped; by default the mode that it is in.
+    attributes, or in lists, dicts and caches that these hold, are put back, and weights whose `.data` it writes; one
+    that writes to weights otherwise is refused. `mode` is `"train"` or `"eval"`, in both of which nothing is dropped;
+    by default the mode that it is in.
     """
     with _turns_lock:
         turn = _turns.setdefault(model, threading.RLock())

@@ -241,9 +241,9 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
 class _Calls:
     """What the calls of a model and its loss find, as they do again and again what training does once.
 
-    Buffers, and weights that are frozen, are as the first call left them, as codes that follow what they are compared
-    with; and where calls draw from the generators of Python or NumPy, as whether to force a teacher, these are as the
-    first one found them.
+    Buffers are as the first call left them, as codes that follow what they are compared with, and weights whose `.data`
+    it wrote, as norms that are kept below a largest one or a teacher that follows; and where calls draw from the
+    generators of Python or NumPy, as whether to force a teacher, these are as the first one found them.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -265,8 +265,8 @@ class _Calls:
             now = np.random.get_state(legacy=False)  # noqa: NPY002
             self.draws = pickle.dumps((random.getstate(), now)) != pickle.dumps((self.python, self.numpy))
             self.weights = [each for each in self.weights if _differs(*each)]
-            held, learn = {id(p) for p in self.model.parameters()}, {id(p) for p, *_ in self.weights if p.requires_grad}
-            changed += [name for name, p, _ in self.versions if id(p) in learn or id(p) not in held]
+            held = {id(p) for p in self.model.parameters()}
+            changed += [name for name, p, _ in self.versions if id(p) not in held]
         if changed:
             message = f"the model's forward pass changes its own parameter {changed[0]!r}: measure a copy, or pass"
             raise HessdiagError(f'{message} mode="eval" (--eval)')

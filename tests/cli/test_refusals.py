@@ -94,6 +94,7 @@ OTHERS = [  # lines of every command, and part of what is said
     ("check-init fan-in", "--model"),
     ("check-init fan-in SMALL --max-spread 0.5", "should be greater than or equal to 1"),
     ("lr mlp:6-8-3 --loss random-quadratic", "random-quadratic"),
+    ("lr mlp:6-8-3 --steps 0", "--steps"),
 ]
 SMALL = "--model mlp:8-9-7-4 --setups 3 --batch-size 4"
 

@@ -145,9 +145,9 @@ def test_interrupts_of_a_hessian_are_keyboard_interrupts() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0.01 * 1.6**number)
             try:
                 hessdiag.diagnose(model, x, matrix="hessian", method="exact")
+                signal.setitimer(signal.ITIMER_REAL, 0)
             except KeyboardInterrupt:
                 interrupted += 1
-            signal.setitimer(signal.ITIMER_REAL, 0)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -337,6 +337,7 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), (X,), {"method": "sketch", "matrix": "hessian"}, "method 'sketch' is for the Gauss-Newton ma"),
     (nn.Linear(4, 3), (X,), {"method": "sketch", "matrix": "hessian", "per": "batch"}, "not matrix 'hessian'"),
     (nn.Linear(4, 3), (X,), {"per": "epoch"}, "per 'epoch'"),
+    (nn.Linear(4, 3, device="meta"), (X,), {}, "meta device"),
     (nn.Linear(4, 3), (X,), {"method": "guess"}, "method 'guess'"),
     (nn.Linear(4, 3), (X,), {"loss": "hinge"}, "unknown loss 'hinge'"),
     (nn.Linear(4, 3), (X,), {"rtol": 0.0}, "rtol 0.0"),

@@ -523,6 +523,19 @@ def test_what_a_loss_asks_is_compared_with_the_targets(name: str) -> None:
     assert [f for f in hessdiag.diagnose(model, x, t, loss=right, **how).findings if f.severity != "note"] == []
 
 
+def test_a_loss_that_takes_long_is_called_a_few_times() -> None:
+    """A network judges what is made, as for perceptual losses; one that is quick is called until it is at its least."""
+    counts = []
+    for size in (2, 256):
+        judge, calls = nn.Conv2d(3, size, 7), []
+        loss = lambda y, t, judge=judge, calls=calls: (calls.append(1), judge(y - t).square().mean())[1]  # noqa: E731
+        hessdiag.diagnose(nn.Conv2d(3, 3, 3, padding=1), torch.rand(4, 3, 16, 16), torch.rand(4, 3, 16, 16), loss=loss,
+                          quick=True)  # fmt: skip
+        counts.append(len(calls))
+    assert counts[0] > 2 * counts[1]
+    assert counts[1] < 50
+
+
 def test_notes_advise_nothing() -> None:
     found = find(network(loss_kind="mse", output_sq=0.1, initial_loss=8.0, chance_loss=2.0))
     assert [(each.rule, each.severity, each.advice) for each in found] == [("HD101", "note", "")]
@@ -546,6 +559,14 @@ def stepped(m: Any, x: Tensor) -> Tensor:
     weights = [m.first.weight, m.first.bias]
     ahead = torch.autograd.grad(F.linear(torch.ones(4), *weights).square().sum(), weights, create_graph=True)
     return F.linear(x, *(w - 0.1 * g for w, g in zip(weights, ahead, strict=True)))
+
+
+class Renamed(nn.Linear):
+    """Answers with twice the parameter where it is asked for it, as factored tensors do with their product."""
+
+    def __getattr__(self, name: str) -> Any:
+        held = super().__getattr__(name)
+        return 2 * held if name == "weight" else held
 
 
 def residual(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -610,6 +631,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("indices among floats", lambda: net(lambda m, x: m.last(torch.cat([m.table(x[:, :2].long()).flatten(1), x[:, 2:]],
         1)), table=nn.Embedding(3, 4), last=nn.Linear(10, 3)), (torch.cat([(3 * torch.rand(16, 2)).floor(),
         X[:, :2]], 1), T), None, ""),
+    ("as long as the longest", lambda: net(lambda m, x, n: (m.first(x)[:, : int(n.max())], m.first(x)[:, 0]), first=nn
+        .Linear(4, 3)), ((torch.randn(16, 6, 4), 4 + T), T), lambda y, t: y[0].square().mean() + y[1].mean()**2, ""),
+    ("a parameter by another name", lambda: setattr(m := nn.Linear(4, 3), "__class__", Renamed) or m, (X, T), None, ""),
     ("a residual", lambda: net(residual, first=nn.Linear(4, 8), last=nn.Linear(8, 1)), (X, 0.1 * X[:, :1]),
         lambda y, t: F.mse_loss(y[0], t) + y[1].square().mean(), ""),
     ("codes", lambda: net(coded, table=nn.Embedding(5, 2), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
