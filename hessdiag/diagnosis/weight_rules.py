@@ -25,7 +25,7 @@ from hessdiag.results.numbers import short, trimmed
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share of a tensor's squares
-SIBLING, SIBLING_FAULT = 4.0, 25.0
+SIBLING, SIBLING_FAULT = 9.0, 25.0
 GROUPS, LARGE = 8.0, 1000
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
