@@ -229,10 +229,8 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -
 def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
     """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own.
 
-    Args:
-        of: the loss of outputs, or of what is bounded by an operation if they are `within` one, and targets.
-        y, own, part: the outputs (B, *out), the gradients there, and the examples.
-        constant, now: the losses of the best constant outputs, and of those that there are.
+    `own` are the gradients there; outputs may be `within` what an operation bounds; `constant` and `now` are the losses
+    of the best constant outputs, and of those that there are.
     """
     found: dict[str, Any] = {}
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))

@@ -90,15 +90,8 @@ def sum_moments(
 ) -> tuple[Sums, tuple[Signals | None, str]]:
     """Sum what `moments_of` makes moments of over the examples of a batch; sums of several batches add up.
 
-    Args:
-        problem: what to measure.
-        settings: of the measurement; a quick one has no second cotangents, and no γ from the curvature of the loss.
-        chunk: examples at a time.
-        mixed: layers whose rows are no examples.
-        signals: number of examples, the first of the batch, whose signals are measured, too.
-
-    Returns:
-        The sums, and the signals or why there are none.
+    A quick measurement has no second cotangents, and no γ from the curvature of the loss. Rows of `mixed` layers are no
+    examples. Of the first examples, as many as `signals` says, signals are returned too, or why there are none.
 
     Raises:
         HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.

@@ -6,7 +6,6 @@ again, so that everyone who shares one sees it as it was.
 
 from __future__ import annotations
 
-import random
 import re
 import threading
 from collections import deque
@@ -17,7 +16,6 @@ from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
@@ -104,11 +102,8 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
     kept = contents_of([attributes for _, attributes in held])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
-    states = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
 
     def put_back() -> None:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
         for module, attributes in held:
             _fill(vars(module), attributes)
         for part, names in parts:  # a forward pass may bind something new to the name

@@ -16,6 +16,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -242,8 +243,8 @@ class _Calls:
     """What the calls of a model and its loss find, as they do again and again what training does once.
 
     Buffers are as the first call left them, as codes that follow what they are compared with, and weights whose `.data`
-    it wrote, as norms that are kept below a largest one or a teacher that follows; and where calls draw from the
-    generators of Python or NumPy, as whether to force a teacher, these are as the first one found them.
+    it wrote, as norms that are kept below a largest one or a teacher that follows; and where calls draw from generators
+    of Python or NumPy, as whether to force a teacher, or from the model's own, these are as the first one found them.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -252,18 +253,16 @@ class _Calls:
         self.versions = [(name, p, p._version) for name, p in model.named_parameters()]
         self.named: list[tuple[dict[str, Tensor | None], dict[str, Tensor | None]]] = []
         self.kept: list[tuple[Tensor, Tensor]] | None = None
-        self.python, self.numpy = random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002, the user's
+        self.states = [(read, write, pickle.dumps(read())) for read, write in _generators(model)]
 
     def begin(self) -> None:
-        if self.draws:
-            random.setstate(self.python)
-            np.random.set_state(self.numpy)  # noqa: NPY002
+        for _, write, state in self.states if self.draws else ():
+            write(pickle.loads(state))
 
     def end(self) -> None:
         changed = [name for name, p, version in self.versions if p.requires_grad and p._version != version]
         if self.kept is None:
-            now = np.random.get_state(legacy=False)  # noqa: NPY002
-            self.draws = pickle.dumps((random.getstate(), now)) != pickle.dumps((self.python, self.numpy))
+            self.draws = any(pickle.dumps(read()) != state for read, _, state in self.states)
             self.weights = [each for each in self.weights if _differs(*each)]
             held = {id(p) for p in self.model.parameters()}
             changed += [name for name, p, _ in self.versions if id(p) not in held]
@@ -282,11 +281,26 @@ class _Calls:
                 tensor.data.copy_(before)
 
     def put_back(self) -> None:
-        """The weights as the first call found them."""
+        """Weights and generators as the first call found them."""
+        for _, write, state in self.states if self.draws or self.kept is None else ():
+            write(pickle.loads(state))
         for p, data, before in self.weights:
             if _differs(p, data, before):
                 p.data = data
                 data.copy_(before)
+
+
+def _generators(model: nn.Module) -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
+    """How to read and write the states of Python's and NumPy's generators, and of those that modules hold."""
+    held = [value for module in model.modules() for value in vars(module).values()]
+    numpys = [value.bit_generator for value in held if isinstance(value, np.random.Generator)]
+    return [
+        (random.getstate, random.setstate),
+        (partial(np.random.get_state, legacy=False), np.random.set_state),
+        *((each.getstate, each.setstate) for each in held if isinstance(each, random.Random)),
+        *((each.get_state, each.set_state) for each in held if isinstance(each, torch.Generator)),
+        *((partial(getattr, each, "state"), partial(setattr, each, "state")) for each in numpys),
+    ]
 
 
 def _differs(p: Tensor, data: Tensor, before: Tensor) -> bool:

@@ -393,20 +393,15 @@ def what_training_calls_once() -> dict[str, Any]:
     x, t = randn(B, 3), randn(B, 2)
 
     def forward(m: nn.Module, x: Tensor) -> Tensor:
-        DRAWN.append(torch.tensor(random.random() + np.random.rand()))  # noqa: NPY002
+        DRAWN.append(torch.tensor(random.random() + np.random.rand() + m.own.random()))  # noqa: NPY002
         return m.b(m.a(x).tanh()) * DRAWN[-1] * m.calls.add_(1).clone()
 
     of = units(lambda m, part: m.b(m.a(x[part]).tanh()) * DRAWN[-1] * 2, lambda z, part: F.mse_loss(z, t[part]))
     model = network(forward, a=nn.Linear(3, 3), b=nn.Linear(3, 2))
+    model.own = random.Random(3)
     model.register_buffer("calls", torch.zeros(()))
-    return {
-        "model": model,
-        "inputs": x,
-        "targets": t,
-        "options": {"loss": F.mse_loss},
-        "units": of,
-        "matrices": ["ggn"],
-    }
+    given = {"model": model, "inputs": x, "targets": t, "options": {"loss": F.mse_loss}}
+    return given | {"units": of, "matrices": ["ggn"]}
 
 
 @pytest.mark.parametrize("hard", [False, True])

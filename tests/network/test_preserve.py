@@ -410,15 +410,17 @@ def test_what_a_forward_pass_writes_to_data_and_a_buffer_that_is_bound_anew_are_
     def follows(m: Any, x: Tensor) -> Tensor:
         m.layer.weight.data = m.layer.weight.data.clamp(-0.3, 0.3)
         m.teacher.weight.data = 0.5 * (m.teacher.weight.data + m.layer.weight.data)
-        y = m.layer(x) - m.teacher(x) + m.center @ m.layer.weight.mT
+        y = m.layer(x) - m.teacher(x) + m.center @ m.layer.weight.mT + torch.rand(1, generator=m.own)
         m.center = 0.9 * m.center + 0.1 * x.detach().mean(0)
         return y
 
     model = Net(follows, layer=nn.Linear(3, 2), teacher=nn.Linear(3, 2).requires_grad_(False))
     model.register_buffer("center", torch.zeros(3))
+    model.own = torch.Generator().manual_seed(5)
     with unchanged(model, ROWS.float()):
         reports = [hessdiag.diagnose(model, ROWS.float(), quick=quick) for quick in (True, False)]
     assert [report.signals_missing for report in reports] == ["", ""]
+    assert torch.equal(model.own.get_state(), torch.Generator().manual_seed(5).get_state())
     model(ROWS.float())
     trained = hessdiag.diagnose(nn.Sequential(model.layer), ROWS.float(), loss="random-quadratic")
     assert reports[1]["layer.weight"].weight_sq == trained["0.weight"].weight_sq
