@@ -239,17 +239,19 @@ def operations(net: Net) -> Finding | None:
         return fed
     written = {path: sum(net.layers[o].out_sq for o in net.layers[path].sources) for path in net.backbone}
     read = {path: net.layers[path].x_sq for path in net.backbone}
-    hit = {net.name_of(o): read[o] / sq for o, sq in written.items() if read[o] > GROWN * sq > 0}
-    if not (blocks := worst_first(hit)):
+    apart = {(read[o], net.layers[o].sources): o for o in net.backbone}.values()  # what several read counts once
+    grown = {net.name_of(o): math.log(read[o] / written[o]) for o in apart if read[o] > written[o] > 0}
+    total = math.exp(sum(grown.values()))
+    if not total > GROWN:
         return None
+    blocks = worst_first({name: times for name, times in grown.items() if times > max(grown.values()) / 4})
     wrote = worst_first({o: net.layers[o].out_sq for o in net.layers[net.named[blocks[0]].owners[0]].sources})
     sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
-    worst = hit[blocks[0]]
-    message = f"Between {listed(sources)} and {blocks[0]} activations grow {short(math.sqrt(worst))}× (usual: below"
-    message += f" {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
-    advice = "Take means in place of sums there: divide by the number of neighbours, points or branches."
-    blocks = tuple(dict.fromkeys((*sources, *blocks)))
-    return Finding("HD115", "warning", blocks, message, advice, worst, GROWN)
+    more = f", and {len(blocks) - 1} more times," if len(blocks) > 1 else ""
+    message = f"Between {listed(sources)} and {blocks[0]}{more} activations grow, {short(math.sqrt(total))}× in all"
+    message += f" (usual: below {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
+    advice = "Take means in place of sums there, over neighbours, points or branches, and add nothing twice."
+    return Finding("HD115", "warning", tuple(dict.fromkeys((*sources, *blocks))), message, advice, total, GROWN)
 
 
 def _fed_back(net: Net) -> Finding | None:

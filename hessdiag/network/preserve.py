@@ -91,9 +91,7 @@ def _make_ready(model: nn.Module, mode: str) -> None:
 
 @contextmanager
 def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
-    """Put a model in a mode, and put back buffers, `.grad`, attributes and parts of modules, afterwards or when asked
-    to begin again; refuse a model that writes to its weights.
-    """
+    """Put a model in a mode, and put back buffers, `.grad`, attributes and parts of modules, afterwards or if asked."""
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     _check_measurable(model)
     scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]

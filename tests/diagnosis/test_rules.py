@@ -634,6 +634,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("as long as the longest", lambda: net(lambda m, x, n: (m.first(x)[:, : int(n.max())], m.first(x)[:, 0]), first=nn
         .Linear(4, 3)), ((torch.randn(16, 6, 4), 4 + T), T), lambda y, t: y[0].square().mean() + y[1].mean()**2, ""),
     ("a parameter by another name", lambda: setattr(m := nn.Linear(4, 3), "__class__", Renamed) or m, (X, T), None, ""),
+    *((f"a stream, added {n} times", lambda n=n: nn.Sequential(nn.Linear(4, 8), *(net(lambda m, x, n=n: n * x + m.f(m
+        .norm(x)), norm=nn.LayerNorm(8), f=nn.Linear(8, 8)) for _ in range(8)), nn.Linear(8, 3)), (X, T), None, said)
+        for n, said in ((1, ""), (2, "HD115"))),
     ("a residual", lambda: net(residual, first=nn.Linear(4, 8), last=nn.Linear(8, 1)), (X, 0.1 * X[:, :1]),
         lambda y, t: F.mse_loss(y[0], t) + y[1].square().mean(), ""),
     ("codes", lambda: net(coded, table=nn.Embedding(5, 2), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
