@@ -606,7 +606,7 @@ def required(loss: str, targets: Tensor | None) -> Tensor:
     if targets is None:
         wanted = "a tensor of the outputs' shape" if loss == "mse" else "class indices of shape (batch,)"
         raise HessdiagError(f"loss {loss!r} needs targets: pass {wanted}")
-    if not bool(targets.isfinite().all()):
+    if not torch._C._are_functorch_transforms_active() and not bool(targets.isfinite().all()):
         raise HessdiagError(f"targets hold NaN or infinite values, which loss {loss!r} reads: clean the data first")
     return targets
 

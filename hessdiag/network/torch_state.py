@@ -297,7 +297,7 @@ def _generators(model: nn.Module) -> list[tuple[Callable[[], Any], Callable[[Any
     return [
         (random.getstate, random.setstate),
         (partial(np.random.get_state, legacy=False), np.random.set_state),
-        *((each.getstate, each.setstate) for each in held if isinstance(each, random.Random)),
+        *((each.getstate, each.setstate) for each in held if type(each) is random.Random),
         *((each.get_state, each.set_state) for each in held if isinstance(each, torch.Generator)),
         *((partial(getattr, each, "state"), partial(setattr, each, "state")) for each in numpys),
     ]

@@ -569,7 +569,7 @@ class Renamed(nn.Linear):
         return 2 * held if name == "weight" else held
 
 
-def residual(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+def solved(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """A solution and the residual of its equation, whose right-hand side no weight makes smaller."""
     with torch.enable_grad():
         u = m.last(m.first(x := x.detach().requires_grad_()).tanh())
@@ -578,7 +578,6 @@ def residual(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A vector quantiser: what it decodes, what it encodes, and the codes nearest to that."""
     code = m.table(torch.cdist(z := m.down(x), m.table.weight).argmin(1))
     return m.up(z + (code - z).detach()), z, code
 
@@ -637,7 +636,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a stream, added {n} times", lambda n=n: nn.Sequential(nn.Linear(4, 8), *(net(lambda m, x, n=n: n * x + m.f(m
         .norm(x)), norm=nn.LayerNorm(8), f=nn.Linear(8, 8)) for _ in range(8)), nn.Linear(8, 3)), (X, T), None, said)
         for n, said in ((1, ""), (2, "HD115"))),
-    ("a residual", lambda: net(residual, first=nn.Linear(4, 8), last=nn.Linear(8, 1)), (X, 0.1 * X[:, :1]),
+    ("a residual", lambda: net(solved, first=nn.Linear(4, 8), last=nn.Linear(8, 1)), (X, 0.1 * X[:, :1]),
         lambda y, t: F.mse_loss(y[0], t) + y[1].square().mean(), ""),
     ("codes", lambda: net(coded, table=nn.Embedding(5, 2), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
         lambda y, t: F.mse_loss(y[0], t) + F.mse_loss(y[1], y[2].detach()) + F.mse_loss(y[1].detach(), y[2]), ""),

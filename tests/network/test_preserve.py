@@ -103,10 +103,10 @@ def test_targets_and_inputs_are_left_alone(options: dict[str, str], loss: str, m
         reports = [hessdiag.diagnose(model, x, targets, loss=loss, max_products=4, seed=s, **options) for s in (0, 1)]
     assert x.grad is None
     assert reports[0].blocks != reports[1].blocks or options["method"] != "probe"
-    model.conv.register_forward_pre_hook(lambda module, args: args[0].sub_(0.5))  # normalises them in place
-    with unchanged(model, x, targets):
-        written = hessdiag.diagnose(model, x + 0.5, targets, loss=loss, max_products=4, seed=1, **options)
-        hessdiag.diagnose(model, x, targets, loss=loss, max_products=4, **options)
+    model.register_forward_pre_hook(lambda module, args: args[0].sub_(0.5))  # normalises them in place
+    with unchanged(model, X, targets):
+        written = hessdiag.diagnose(model, X + 0.5, targets, loss=loss, max_products=4, seed=1, **options)
+        hessdiag.diagnose(model, X, targets, loss=loss, max_products=4, **options)
     assert [b.avg_sq_singular_value for b in written.blocks] == pytest.approx(
         [b.avg_sq_singular_value for b in reports[1].blocks], rel=1e-6)  # fmt: skip
 
