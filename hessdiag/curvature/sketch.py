@@ -208,7 +208,8 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
     """
     scales, found = range_scales(problem, seed), []
     parts = list(problem.batch.chunks(problem.shape.chunk(1, memory=memory.total // 2))) if scales else []
-    announce("bases", BASIS * len(parts), gradients=BASIS)
+    if parts and problem.shape.outputs > BASIS:
+        announce("bases", BASIS * len(parts), gradients=BASIS)
     for part in parts:
         if problem.shape.outputs <= BASIS:
             found.append(unit_cotangents(part.call(problem.model).detach()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import compress, zip_longest
 from typing import Any
@@ -469,23 +469,17 @@ class Batch:
         for start in range(0, self.size, examples):
             yield self.narrow(start, start + examples)
 
-    def call(self, model: nn.Module) -> Tensor:
+    def call(self, model: Callable[..., Any]) -> Tensor:
         """The model's outputs, (B, *out), with at least one output dimension."""
         return self.read(self.run(model)).y
 
-    def run(self, model: nn.Module) -> Any:
-        """What the model returns."""
+    def run(self, model: Callable[..., Any]) -> Any:
+        """What the model returns: it draws the noise of the batch, whatever examples of it are there."""
         args, kwargs = tree_map_only(Tensor, Tensor.clone, self.arguments)  # the model may write to them
-        with self.replaying():
-            return model(*args, **kwargs)
-
-    @contextmanager
-    def replaying(self) -> Iterator[None]:
-        """In this context the model is called: it draws the noise of the batch, whatever examples of it are there."""
         pairs = zip(self.noise, self.noise_at, strict=True)
         drawn = [v.value if isinstance(v, Common) else v.flatten(0, 1) if d < 0 else v.movedim(0, d) for v, d in pairs]
         with user_code(), Noise(drawn) if drawn else nullcontext():
-            yield
+            return model(*args, **kwargs)
 
     def with_noise(self, model: nn.Module, few: Sequence[Any] = ()) -> tuple[Batch, Any]:
         """With what the model draws for these examples, and what it returns; for a `few` it drew noise in which that

@@ -10,14 +10,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, vjp, vmap
-from torch.utils._pytree import tree_map_only
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
@@ -280,10 +279,12 @@ class FunctionalModel:
         """Outputs (B, *out) with the named parameters set to `values`."""
         swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
         swapped |= {name: counter.clone() for name, counter in self._counters.items()}
-        arguments = tree_map_only(Tensor, Tensor.clone, batch.arguments)  # the model may write to them
-        with emptied(self._caches), batch.replaying():
-            y = functional_call(self.model, {**self._constants, **swapped}, *arguments, tie_weights=False)
-        return batch.read(y).y
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return functional_call(self.model, {**self._constants, **swapped}, args, kwargs, tie_weights=False)
+
+        with emptied(self._caches):
+            return batch.call(call)
 
 
 def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor) -> Values:

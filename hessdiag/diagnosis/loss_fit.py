@@ -35,13 +35,11 @@ NOISES = 3  # random vectors like the outputs, beside the first
 
 
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
-    """Fields of `hessdiag.results.signals.Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are
-    the gradients of the examples' losses there.
-    """
+    """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
-    initial, mean = float(loss.of_all(at, targets).detach()), float(values.mean())
-    costly = _written(loss, at, targets) > MOST_WRITTEN
+    (initial, written), mean = _called(loss, at, targets), float(values.mean())
+    costly = written > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     endless = [_endless(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"]
@@ -99,13 +97,14 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     }
 
 
-def _written(loss: Loss, y: Tensor, targets: Tensor | None) -> int:
-    """How many numbers the operations of a loss write, those of convolutions times how many each one sums."""
+def _called(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[float, int]:
+    """A loss, and how many numbers its operations write, those of convolutions times how many each one sums."""
     with torch.enable_grad():
-        end = loss.of_all(y.clone().requires_grad_(), targets).grad_fn
-    nodes = [] if end is None else walk(end, parents_of)
+        value = loss.of_all(y.clone().requires_grad_(), targets)
+    nodes = [] if value.grad_fn is None else walk(value.grad_fn, parents_of)
     kernels = [(node, getattr(node, "_saved_weight", None)) for node in nodes if node._input_metadata]
-    return sum(math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
+    written = (math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
+    return float(value.detach()), sum(written)
 
 
 def _at_zero(model: nn.Module, part: Batch, loss: Loss) -> float:

@@ -459,7 +459,7 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
     without = [name for name, g in gradients.items() if g is None]  # those of a module one after the other
 
     def outputs_with(changed: Sequence[str]) -> Tensor:
-        kept = [(p.data, p.detach().clone()) for p in map(dict(model.named_parameters()).__getitem__, changed)]
+        kept = [(p.data, p.detach().clone()) for name, p in model.named_parameters() if name in changed]
         for w, _ in kept:
             w.mul_(2).add_(0.1)
         try:

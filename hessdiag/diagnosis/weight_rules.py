@@ -95,9 +95,10 @@ def groups_forgotten(net: Net) -> Finding | None:
 
 def summed_fans(net: Net) -> Finding | None:
     """HD204: Xavier's fans were summed over all dimensions of a kernel."""
-    drawn = [p for p in net.weights if p.kernel > 1 and p.numel > LARGE and "convolution" in p.uses]  # of few, chance
-    times = {p.name: p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 for p in drawn if not _is_plain(p)}
-    summed = [p for p in drawn if abs(times.get(p.name, 0) - 1) < 4 * math.sqrt(2 / p.numel) + 0.01]
+    large = [p for p in net.weights if p.kernel > 1 and p.numel > LARGE]  # in small tensors it may be chance
+    kernels = [p for p in large if "convolution" in p.uses and not _is_plain(p)]
+    times = {p.name: p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 for p in kernels}
+    summed = [p for p in kernels if abs(times[p.name] - 1) < 4 * math.sqrt(2 / p.numel) + 0.01]
     if len(summed) < 2:
         return None
     summed.sort(key=lambda p: -p.numel)
