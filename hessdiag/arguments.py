@@ -17,6 +17,7 @@ from hessdiag.errors import HessdiagError
 if TYPE_CHECKING:
     import torch
 
+LOSSES = ("random-quadratic", "cross-entropy", "mse")  # of the outputs of any model
 TENSORS = "pass a tensor, such as torch.as_tensor(inputs), or a tuple or dict of tensors"
 MAX_MESSAGE = 240  # characters of somebody else's message that are passed on
 
@@ -54,6 +55,9 @@ def check_loss(loss: Any) -> None:
     """Refuse what is neither the name of a loss nor a function."""
     if isinstance(loss, type):
         raise HessdiagError(f"loss is the class {loss.__name__}: pass an instance, as in {loss.__name__}()")
+    if isinstance(loss, str) and loss not in (*LOSSES, "model"):
+        hint = did_you_mean(loss, LOSSES, otherwise=f"use one of {', '.join(LOSSES)}, model, or a function of two")
+        raise HessdiagError(f"unknown loss {loss!r}: {hint}")
     if not (loss is None or isinstance(loss, str) or callable(loss)):
         raise HessdiagError(f"loss {loss!r}: pass a name such as 'cross-entropy', or a function (outputs, targets)")
 

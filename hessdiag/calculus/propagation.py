@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from hessdiag.arguments import LOSSES
 from hessdiag.calculus.graph import (
     KERNEL,
     PAPER,
@@ -28,7 +29,6 @@ from hessdiag.calculus.rules.attention import on_scores, product
 from hessdiag.calculus.rules.composed import Chain, chained, joins, moves, size_of, with_numbers
 from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle, pointwise
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.losses import NAMES
 from hessdiag.errors import HessdiagError
 
 
@@ -87,8 +87,8 @@ def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1)
     (2N + 2) E[y²] for N equal outputs. mse, targets N(0, 1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random:
     p - t with p the softmax of Gaussian logits.
     """
-    if loss not in NAMES:
-        raise HessdiagError(f"loss {loss!r} has no prediction: use one of {', '.join(NAMES)}")
+    if loss not in LOSSES:
+        raise HessdiagError(f"loss {loss!r} has no prediction: use one of {', '.join(LOSSES)}")
     N = y.sq.numel() // examples
     if loss == "random-quadratic":
         flat = y.sq.reshape(examples, N)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from hessdiag.arguments import check_choice, check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
@@ -60,6 +60,11 @@ class Settings:
             check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
         check_whole("max_products", self.max_products, least=2)
         check_whole("seed", self.seed)
+
+    @property
+    def of_loss(self) -> dict[str, Any]:
+        """What concerns the loss."""
+        return {"per": self.per, "seed": self.seed, "class_dim": self.class_dim, "matrix": self.matrix}
 
     def plan(self, *, outputs: int, batch_size: int) -> Plan:
         """Pick the algorithm for a network with so many outputs per example.

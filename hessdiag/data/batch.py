@@ -5,18 +5,23 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import compress, zip_longest
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_map_only
 
 from hessdiag.arguments import TENSORS, check_choice, few, kind_of
 from hessdiag.data.seeds import Noise, user_code
 from hessdiag.errors import CoupledError, HessdiagError
+
+TARGETS = ("labels", "label", "targets", "target", "y")  # arguments of those names
+TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
+IGNORED = -100  # torch's class index of positions that are left out
 
 Inputs = Tensor | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 BatchDim = int | None | tuple[Any, ...] | list[Any] | Mapping[str, Any]
@@ -504,6 +509,17 @@ class Batch:
             noise.append(split.movedim(max(at[-1], 0), 0) if own else Common(each))
         return replace(self, noise=tuple(noise), noise_at=tuple(at)), returned
 
+    def runs(self, model: nn.Module) -> bool:
+        """Whether the model takes it."""
+        with suppress(Exception):  # of the user's
+            self.run(model)
+            return True
+        return False
+
+    def look(self, model: nn.Module, per: str) -> tuple[Batch, Any]:
+        """A few examples with what the model draws for them, and what it returns."""
+        return self.narrow(0, TRIED[per]).with_noise(model)
+
     def of_pairs(self, model: nn.Module, returned: Any) -> bool:
         """Whether the outputs of an example, which the model returned, have another size among fewer examples."""
         count = self.rows
@@ -535,6 +551,70 @@ class Batch:
 
         args, kwargs, noise = tree_map(each, (self.args, dict(self.kwargs), self.noise))
         return replace(self, args=args, kwargs=kwargs, noise=noise, targets=each(self.targets), **changes)
+
+
+@dataclass(frozen=True)
+class Road:
+    """How outputs and targets of every batch are found.
+
+    Attributes:
+        loss: of these.
+        output: which of what the model returns.
+        labels: number of the tensor among the arguments that are the targets; None where these are given.
+        shifted: whether the label of a position is that of the next one.
+        together: whether the model returns a number of all examples of a call, such as its loss: an example is called
+            alone then, and the batch is one.
+        draws: whether the model draws random numbers.
+        returned_at: where the examples stand in outputs (T, B, ...) of inputs (B, ...); else 0.
+    """
+
+    loss: Any
+    output: str | int | Layout | None = None
+    labels: int | None = None
+    shifted: bool = False
+    together: bool = False
+    draws: tuple[Any, ...] = ()
+    returned_at: int = 0
+
+    def whole(self, batch: Batch) -> Batch:
+        """The batch with its targets."""
+        targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
+        batch = replace(batch, output=self.output, targets=targets, returned_at=self.returned_at)
+        return replace(batch, as_one=True, size=1) if self.together else batch
+
+    def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
+        """The same, or its examples one by one, with the noise that the model draws for them all."""
+        batch = batch.with_noise(model, self.draws)[0] if self.draws else batch
+        if self.together and per == "example" and not batch.as_one:
+            yield from (replace(each, output=self.output) for each in batch.chunks(1))
+        else:
+            yield self.whole(batch)
+
+
+def labels_of(held: Tensor, *, shifted: bool) -> Tensor:
+    """Targets; where they are those of the next position, as in causal language models, the last one has none."""
+    return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
+
+
+def check_tensors(model: nn.Module, batch: Batch) -> None:
+    """Refuse weights without values, and inputs on another device or in another dtype."""
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise HessdiagError(
+                f"parameter {name!r} is on the meta device, without a value: build the model on another"
+            )
+        if not bool(parameter.data.isfinite().all()):
+            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
+    tensors = list(model.parameters())
+    if not tensors:
+        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
+    devices = {str(t.device) for t in (*tensors, *batch.tensors)}
+    if len(devices) > 1:
+        raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
+    dtypes = {t.dtype for t in (*tensors, *batch.tensors) if t.is_floating_point()}
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise HessdiagError(f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()")
 
 
 def _places(shape: torch.Size, fewer: torch.Size, count: int) -> list[int]:

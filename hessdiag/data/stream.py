@@ -8,17 +8,20 @@ A batch is
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.arguments import check_loss, check_model, did_you_mean, few
+from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs, check_tensors
 from hessdiag.errors import HessdiagError
 
 Read = Callable[[Any, Any], Batch]
@@ -31,6 +34,57 @@ class Tally:
 
     read: int = 0
     given: int | None = None
+
+
+def batches_for(  # noqa: PLR0913, keyword-only options
+    model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None, *, loss: Any = None,
+    batch_dim: BatchDim = 0, examples: str = "batch", output: str | int | None = None, tally: Tally | None = None,
+    most: int | None = None, whole: bool = False,
+) -> Iterator[Batch]:  # fmt: skip
+    """What `hessdiag.diagnose` was given, as at most so many batches for this model, or the `whole` of them as one."""
+    read = reader(model, batch_dim, examples, loss)
+    check_model(model)
+    check_loss(loss)
+    given = islice(batches_of(inputs, targets, tally, read=read), most)
+    for each in [Batch.concatenate([*given])] if whole else given:
+        check_tensors(model, each)
+        yield replace(each, output=output)
+
+
+def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
+    """A function that makes a batch for this model of inputs and targets; see `Batch.of`."""
+
+    def read(inputs: Any, targets: Any) -> Batch:
+        named = _names(model)
+        if isinstance(inputs, Mapping) and any(key in named for key in inputs):
+            inputs, targets = _collated(inputs, targets, named)
+        batch = Batch.of(inputs, targets, batch_dim=batch_dim, examples=examples)
+        free = [name for name in named[len(batch.args) :] if name in TARGETS and name not in batch.kwargs]
+        if loss != "model" or batch.targets is None or not free:
+            return batch
+        dims = (*batch.dims, 0) if batch.dims else ()
+        return replace(batch, kwargs={**batch.kwargs, free[0]: batch.targets}, targets=None, dims=dims)
+
+    return read
+
+
+def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str]) -> tuple[Any, Any]:
+    """Of a collated dict the keys that the model takes, and its labels as targets; misspelt ones are kept."""
+    labels = [key for key in inputs if key in TARGETS and key not in named]
+    spare = [name for name in named if name not in inputs]
+    kept = {key: v for key, v in inputs.items() if key in named or (key not in TARGETS and did_you_mean(key, spare))}
+    if len(labels) > 1 and targets is None:
+        raise HessdiagError(f"inputs hold {few(labels)}: leave one of them in, or pass targets")
+    return kept, inputs[labels[0]] if labels and targets is None else targets
+
+
+def _names(model: nn.Module) -> list[str]:
+    """The arguments of `forward`; none where it takes any."""
+    with suppress(TypeError, ValueError):  # compiled code tells nothing
+        parameters = inspect.signature(model.forward).parameters.values()
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return []
 
 
 def batches_of(

@@ -17,17 +17,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.arguments import did_you_mean, one_line
-from hessdiag.data.batch import Form, Layout
+from hessdiag.arguments import one_line
+from hessdiag.data.batch import IGNORED, Form, Layout
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 
 LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
-IGNORED = -100  # torch's class index of positions that are left out
 SUMS_TO_ONE = 1e-3
-NAMES = ("random-quadratic", "cross-entropy", "mse")
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 # What a function's own code makes of tensors that it was not written for; its other errors are its author's.
 UNFIT = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
@@ -491,7 +489,7 @@ def _alike(found: Tensor, expected: Tensor) -> bool:
 def resolve_loss(
     loss: str | LossFunction, *, y: Tensor, targets: Tensor | None, seed: int, reading: Reading | None = None
 ) -> Loss:
-    """The loss that a name of `NAMES` or a callable asks for, for outputs like y, and the targets of all examples."""
+    """The loss that a name of `LOSSES` or a callable asks for, for outputs like y, and the targets of all examples."""
     reading = reading or Reading()
     if loss is F.cross_entropy:  # where two dimensions may hold the classes, it takes the first
         loss, reading = "cross-entropy", replace(reading, usual=1)
@@ -513,11 +511,8 @@ def resolve_loss(
             return _of_function(loss, y, targets, reading)
     if loss == "random-quadratic":
         return RandomQuadratic.draw(math.prod(y.shape[1:]), seed=seed, like=y)
-    if loss == "mse":
-        check_values(y, required(loss, targets))
-        return MeanSquaredError()
-    hint = did_you_mean(loss, NAMES, otherwise=f"use one of {', '.join(NAMES)}, model, or a function of two")
-    raise HessdiagError(f"unknown loss {loss!r}: {hint}")
+    check_values(y, required(loss, targets))
+    return MeanSquaredError()
 
 
 def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import nn
 
 from hessdiag.arguments import matching
-from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Loss, MeanLoss
+from hessdiag.data.batch import TARGETS, Batch, Layout, Outputs
+from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
 from hessdiag.network.trace import NetworkShape, Trace, looked_up_in_common, run_dry, trace
@@ -76,3 +77,29 @@ class Problem:
         names = [block.name for block in self.blocks]
         kept = matching(patterns, names)
         return self.without({name: "not asked for" for name in names if name not in kept})
+
+
+def read_loss(  # noqa: PLR0913, keyword-only options
+    model: nn.Module, batch: Batch, loss: str | LossFunction, outputs: Outputs, *, per: str, seed: int,
+    class_dim: int | None, matrix: str = "ggn", linear: bool = False,
+) -> Loss:  # fmt: skip
+    """Call the loss on the outputs of a few examples: the loss as it will be read."""
+    held = [key for key in batch.kwargs if key in TARGETS]
+    if held and batch.targets is None and loss in ("cross-entropy", "mse"):
+        message = f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the"
+        raise HessdiagError(f"{message} model's own loss, or {held[0]!r} as targets")
+    y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, per)
+    layout = batch.output if isinstance(batch.output, Layout) else None
+    forms = (outputs.form, batch.form)
+    reading = Reading(class_dim, outputs.class_dim, forms, per, layout, batch.as_one, matrix=matrix, linear=linear)
+    resolved = resolve_loss(loss, y=y, targets=batch.targets, seed=seed, reading=reading)
+    theirs = batch.targets
+    if theirs is not None and not batch.as_one:  # a loss of a batch may be written for so many
+        y, theirs = (y[torch.arange(len(theirs)) % len(y)], theirs) if resolved.couples else (y, theirs[: len(y)])
+    value = resolved.of_all(y, theirs)
+    weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
+    found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
+    if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
+        message = f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it"
+        raise HessdiagError(f"{message} without them, or let forward return it and pass loss='model' (--loss model)")
+    return MeanLoss(resolved) if batch.as_one else resolved

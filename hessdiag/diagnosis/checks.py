@@ -36,10 +36,10 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import CoupledError, HessdiagError
-from hessdiag.loading.first_call import REFUSALS
 from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.trace import (
+    REFUSALS,
     BackwardError,
     LayerCall,
     Trace,

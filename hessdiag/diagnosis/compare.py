@@ -9,9 +9,9 @@ from typing import Any
 from torch import nn
 
 from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.stream import batches_for
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import batches_for
 from hessdiag.results.comparison import Comparison, compare_reports
 from hessdiag.results.report import Report
 

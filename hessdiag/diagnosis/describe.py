@@ -12,11 +12,11 @@ from hessdiag.arguments import check_model
 from hessdiag.curvature import batch_sketch, probe, sketch
 from hessdiag.curvature.measurement import Plan, Settings, within_batch
 from hessdiag.data.batch import Inputs
-from hessdiag.loading.first_call import reader, try_model
+from hessdiag.data.stream import reader
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import NetworkShape
+from hessdiag.network.trace import NetworkShape, try_model
 from hessdiag.results.records import Record
 from hessdiag.results.text_table import Detail, Printed, TextTable, grouped, plain_text, size
 

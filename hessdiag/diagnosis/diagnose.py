@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
 from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, add, unless_out_of_memory
-from hessdiag.data.stream import Tally
+from hessdiag.data.stream import Tally, batches_for
 from hessdiag.derivatives.losses import LossFunction, check_targets
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -25,13 +24,14 @@ from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, su
 from hessdiag.diagnosis.rules import find
 from hessdiag.diagnosis.signals import MAX_EXAMPLES
 from hessdiag.errors import CoupledError, HessdiagError
-from hessdiag.loading.first_call import batches_for, opened
+from hessdiag.loading.first_call import first_call
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
 from hessdiag.network.blocks import Block
+from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import NetworkShape
-from hessdiag.parallel.processes import ALONE, Processes, default_group
+from hessdiag.parallel.processes import ALONE, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.records import versions
 from hessdiag.results.report import Heatmap, Report
@@ -118,12 +118,14 @@ def diagnose(
         class_dim=class_dim, output=output, quick=quick,
     )  # fmt: skip
     tally, group = Tally(), default_group() if distributed else ALONE
-    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output, "tally": tally}
-    given = batches_for(model, inputs, targets, loss=loss, **read)
     if batches is not None:
         check_whole("batches", batches, least=1)
-    title = f"measuring {type(model).__name__}"
-    with opened(model, islice(given, batches), loss, settings) as ready, showing(progress, title=title):
+    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output, "tally": tally}
+    given = batches_for(model, inputs, targets, loss=loss, **read, most=batches, whole=per == "batch")
+    first, title = next(given), f"measuring {type(model).__name__}"
+    state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)
+    with state, showing(progress, title=title):
+        ready = first_call(model, first, given, loss, settings)
         problem, settings, weight = ready.problem, ready.settings, next(model.parameters())
         if distributed:
             group.check_alike({"weights": [*model.parameters()], "data": problem.batch.tensors})
@@ -133,7 +135,7 @@ def diagnose(
         memory = MemoryBudget.of(max_memory, weight.device)
         memory = memory if max_memory is None else _bounded(memory, problem)
         shared = per == "example" and not problem.coupled
-        mine = _shares(ready.stream, group if shared else ALONE)
+        mine = (group if shared else ALONE).shares(ready.stream)
         how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit, "whole": not shared or group.size == 1}
         gathered = group.gather(lambda: _measure(problem, mine, settings, memory, **how))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
@@ -148,15 +150,6 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
         report, model=source.name, init=prepared.init, data=prepared.data, batches_read=prepared.tally.read,
         batches_given=prepared.tally.given,
     )  # fmt: skip
-
-
-def _shares(batches: Iterable[Batch], group: Processes) -> Iterator[Batch]:
-    """This process's share of every batch that has one."""
-    for batch in batches:
-        mine = group.share(batch.size)
-        part = batch.narrow(mine.start, mine.stop)
-        if part.size:
-            yield part
 
 
 @dataclass(frozen=True)

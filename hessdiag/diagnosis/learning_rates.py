@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, cycle, islice
 from statistics import median
 from typing import Any
@@ -20,22 +21,17 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_choice, check_kind, check_whole, matching
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import Batch, BatchDim, Inputs
+from hessdiag.data.batch import TRIED, Batch, BatchDim, Inputs, Road
 from hessdiag.data.seeds import stream
+from hessdiag.data.stream import batches_for
 from hessdiag.derivatives.backward import FunctionalModel, mean_gradient, outputs_and_tangent
 from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
+from hessdiag.derivatives.problem import read_loss
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import (
-    TRIED,
-    Road,
-    batches_for,
-    check_tensors,
-    measured_as,
-    read_loss,
-    road_of,
-    try_model,
-)
+from hessdiag.loading.first_call import road_of
+from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
+from hessdiag.network.trace import try_model
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.results.records import versions
@@ -107,13 +103,14 @@ def learning_rates(
     read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output}
     stream = batches_for(model, inputs, targets, loss=loss, **read)
     batches = list(islice(stream, 2 * steps))
-    device, dtype = check_tensors(model, batches[0])
-    with measured_as(model, batches[0], loss, settings, draws=callable(loss)) as look:
-        road = road_of(model, batches[0], loss, settings, look)
+    first, weight = batches[0], next(model.parameters())
+    look = None if callable(loss) else partial(first.look, model, "batch")  # a loss may draw, too
+    with preserve_state(model, seed=seed, mode=mode, call=look, loss=loss):
+        road = road_of(model, first, loss, settings)
         if road.loss == "random-quadratic" and loss is None:
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
         resolved, check = _resolve(model, batches, road, settings)
-        walk = Walk(model, resolved, road.whole(batches[0]), seed=seed, blocks=blocks)
+        walk = Walk(model, resolved, road.whole(first), seed=seed, blocks=blocks)
         pairs = pairs_of(batches, batch_size, seed=seed, more=map(check, stream))
         size, fresh = next(pairs_of(batches, batch_size, seed=seed))[0].size, are_fresh(batches, batch_size)
         walked = walk.steps((road.whole(one), road.whole(other)) for one, other in pairs)
@@ -126,8 +123,8 @@ def learning_rates(
         batch_size=size,
         fresh=fresh,
         seed=seed,
-        device=device.type,
-        dtype=str(dtype).removeprefix("torch."),
+        device=weight.device.type,
+        dtype=str(weight.dtype).removeprefix("torch."),
         versions=versions(),
     )
 
@@ -139,11 +136,10 @@ def _resolve(
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
     first = road.whole(batches[0])
-    outputs = try_model(model, first, examples=TRIED[settings.per]).outputs
-    resolved = read_loss(model, first, road.loss, settings, outputs)
+    outputs = try_model(model, first, examples=TRIED["batch"]).outputs
+    resolved = read_loss(model, first, road.loss, outputs, **settings.of_loss)
 
     def check(batch: Batch) -> Batch:
-        check_tensors(model, batch)
         check_targets(resolved, like=outputs.y, targets=road.whole(batch).targets)
         return batch
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_model, one_line
 from hessdiag.data.batch import Batch, Inputs, tensors_in
+from hessdiag.data.stream import batches_for
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import batches_for
 from hessdiag.network.preserve import preserve_state
 from hessdiag.results.numbers import geometric_mean, percent, short, spread
 from hessdiag.results.records import Record

@@ -16,13 +16,13 @@ from hessdiag.curvature.measurement import Settings
 from hessdiag.curvature.spectrum import parts_of, spectra
 from hessdiag.data.batch import BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
+from hessdiag.data.stream import batches_for
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import CurvatureOperator, Matrix
 from hessdiag.diagnosis.checks import FEW
 from hessdiag.diagnosis.diagnose import check_few
-from hessdiag.loading import first_call
-from hessdiag.loading.first_call import batches_for
+from hessdiag.loading.first_call import first_call
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
@@ -134,8 +134,10 @@ def opened(
     All that is trained is a block, or those that are asked for; where examples meet they are one. `read` has
     `batch_dim` and `examples`; see `hessdiag.operator` for the others.
     """
-    given = batches_for(model, inputs, targets, loss=loss, output=settings.output, **read)
-    with first_call.opened(model, given, loss, settings, vectors=True) as ready:
+    first = next(batches_for(model, inputs, targets, loss=loss, output=settings.output, **read, whole=True))
+    look = partial(first.look, model, settings.per)
+    with preserve_state(model, seed=settings.seed, mode=settings.mode, call=look, loss=loss):
+        ready = first_call(model, first, iter(()), loss, settings, vectors=True)
         problem = ready.problem
         problem = problem if blocks is None else problem.only(blocks)
         with fixed_statistics() if problem.coupled else nullcontext():

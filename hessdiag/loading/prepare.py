@@ -11,20 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import as_device, as_dtype, check_loss, check_whole
+from hessdiag.arguments import LOSSES, as_device, as_dtype, check_whole
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
-from hessdiag.data.stream import Read, Tally
+from hessdiag.data.stream import Read, Tally, reader
 from hessdiag.data.stream import batches as split
-from hessdiag.derivatives.losses import NAMES, check_class_dim
+from hessdiag.derivatives.losses import check_class_dim
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import reader, try_model
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
 from hessdiag.loading.user_code import NamedFunction
 from hessdiag.loading.weights import load_weights
 from hessdiag.models.sources import ModelSource, Network
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seeded_rng
+from hessdiag.network.trace import try_model
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ def prepare(
     """
     check_whole("batch_size", batch_size, least=1)
     check_whole("seed", seed)
-    check_loss(loss)
     where, dtype = as_device(device), as_dtype(dtype)
     origin = name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
@@ -95,7 +94,7 @@ def prepare(
         read = read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads, seed=seed)
     batch = replace(next(read).to(where, dtype), output=source.output)
     more = (later.to(where, dtype) for later in read)
-    if data is None or loss is None or loss in NAMES:  # what other losses read is found out later
+    if data is None or loss is None or loss in LOSSES:  # what other losses read is found out later
         with preserve_state(module, seed=0, mode=mode, call=lambda: batch.narrow(0, 2).run(module)), torch.no_grad():
             outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
         if loss == "cross-entropy" and class_dim is None:

@@ -10,7 +10,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -37,18 +37,19 @@ _turns_lock = threading.Lock()
 
 @contextmanager
 def preserve_state(
-    model: nn.Module, *, seed: int, call: Callable[[], object] | None = None, mode: str = ""
+    model: nn.Module, *, seed: int, call: Callable[[], object] | None = None, mode: str = "", loss: Any = None
 ) -> Iterator[None]:
     """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
 
     Two threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
     attributes, or in lists, dicts and caches that these hold, are put back, and weights whose `.data` it writes; one
     that writes to weights otherwise is refused. `mode` is `"train"` or `"eval"`, in both of which nothing is dropped;
-    by default the mode that it is in.
+    by default the mode that it is in. A `loss` with a state comes back as it was, too.
     """
     with _turns_lock:
         turn = _turns.setdefault(model, threading.RLock())
-    with turn, _put_back(model, mode) as begin_again, measuring(model, seed=seed, call=call, undo=begin_again):
+    too = preserve_state(loss, seed=seed, call=lambda: None) if isinstance(loss, nn.Module) else nullcontext()
+    with turn, _put_back(model, mode) as begin_again, measuring(model, seed=seed, call=call, undo=begin_again), too:
         yield
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,10 @@ from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
+
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
+BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
+APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
 
 
 def owners_of(blocks: Iterable[Block]) -> list[str]:
@@ -385,6 +390,46 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     place = {owner: number for number, owner in enumerate(dict.fromkeys(order))}
     read.sort(key=lambda block: min(place.get(owner, len(place)) for owner in block.owners))
     return DryRun(replace(seen.outputs, y=seen.y.detach()), shape, tuple(read))
+
+
+def try_model(
+    model: nn.Module, batch: Batch, blocks: Sequence[Block] = (), *, name: str = "", examples: int = 2
+) -> DryRun:
+    """Run the model dry on the first examples: their outputs, and sizes and order of the layers that hold `blocks`."""
+    tried = batch.narrow(0, examples)
+    try:
+        return run_dry(model, tried, blocks)
+    except Exception as error:
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
+            raise
+        own = error
+    try:
+        tried.call(model)
+    except Exception as error:  # what the model itself has against these inputs, unwatched
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
+            raise
+        if not (name or isinstance(error, REFUSALS)):
+            raise
+        if tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors) and batch.runs(model):
+            what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(error)})"
+            raise HessdiagError(f"{what}: keep examples apart, or pass examples='one'") from error
+        shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
+        ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
+        largest = f", indices up to {max(ids)}" if ids else ""
+        read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(error)})"
+        raise HessdiagError(f"{read}{_advice(model, batch)}") from error
+    raise own
+
+
+def _advice(model: nn.Module, batch: Batch) -> str:
+    """What to write instead."""
+    try:
+        inspect.signature(model.forward).bind(*batch.args, **batch.kwargs)
+    except ValueError:  # compiled code tells nothing
+        return ""
+    except TypeError:
+        return f": {APART}"
+    return f": {BATCHED}"
 
 
 def _read_uncalled(model: nn.Module, y: Tensor, blocks: Sequence[Block]) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hessdiag.arguments import one_line
+from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.records import versions
@@ -43,6 +44,13 @@ class Processes:
         each, more = divmod(count, self.size)
         start = self.rank * each + min(self.rank, more)
         return slice(start, start + each + (self.rank < more))
+
+    def shares(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """This process's share of every batch that has one."""
+        for batch in batches:
+            mine = self.share(batch.size)
+            if mine.start < mine.stop:
+                yield batch.narrow(mine.start, mine.stop)
 
     def gather(self, measure: Callable[[], T]) -> list[T]:
         """Call `measure` on every process and return all of their results, in order.

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hessdiag.data.batch import labels_of
 from hessdiag.derivatives.losses import LossFunction
-from hessdiag.loading.first_call import labels_of
 from hessdiag.loading.user_code import import_library
 from hessdiag.training.monitor import Monitor, Record, unwrapped
 

@@ -18,11 +18,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hessdiag.arguments import check_kind, check_loss, check_model, check_number, check_whole, kind_of
 from hessdiag.data.batch import Batch, BatchDim, Inputs
+from hessdiag.data.stream import reader
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.diagnosis.sharpness import operator
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import reader
 from hessdiag.results.findings import GRAVITY
 from hessdiag.results.records import write_text
 from hessdiag.results.report import Report

@@ -107,7 +107,6 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # off during a measurement
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # what torch takes a text for
 @pytest.mark.parametrize(("loss", "y", "targets", "class_dim", "message"), [
-    ("hinge", Y, None, None, "random-quadratic, cross-entropy, mse, model, or a function of two"),
     ("random-quadratic", torch.ones(1, 3_000_000), None, None, "use loss 'cross-entropy' or 'mse'"),
     ("mse", Y, L, None, "class indices are for loss 'cross-entropy'"),
     (nn.MultiMarginLoss(), Y, L, None, r"'MultiMarginLoss' cannot be differentiated twice \(\w+: derivative for"),

@@ -339,7 +339,7 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), (X,), {"per": "epoch"}, "per 'epoch'"),
     (nn.Linear(4, 3, device="meta"), (X,), {}, "meta device"),
     (nn.Linear(4, 3), (X,), {"method": "guess"}, "method 'guess'"),
-    (nn.Linear(4, 3), (X,), {"loss": "hinge"}, "unknown loss 'hinge'"),
+    (nn.Linear(4, 3), (X,), {"loss": "hinge"}, "unknown loss 'hinge': use one of random-quadratic, cross-"),
     (nn.Linear(4, 3), (X,), {"rtol": 0.0}, "rtol 0.0"),
     (nn.Linear(4, 3), (X,), {"rtol": math.nan}, "rtol nan"),
     (nn.Linear(4, 3), (X,), {"max_products": 1}, "max_products 1"),

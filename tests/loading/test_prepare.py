@@ -11,11 +11,11 @@ import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.data.stream import Tally
 from hessdiag.errors import HessdiagError
-from hessdiag.loading import first_call
-from hessdiag.loading.first_call import try_model
 from hessdiag.loading.prepare import read_batches
 from hessdiag.loading.user_code import NamedFunction
+from hessdiag.network import trace
 from hessdiag.network.blocks import find_blocks
+from hessdiag.network.trace import try_model
 from tests.networks import Net
 
 X, T = torch.randn(6, 4), torch.randint(3, (6,))
@@ -162,7 +162,7 @@ def test_errors_are_put_down_to_the_inputs_only_where_these_are_at_fault(monkeyp
     def broken(*_: object) -> None:
         raise RuntimeError("a hook")
 
-    monkeypatch.setattr(first_call, "run_dry", broken)
+    monkeypatch.setattr(trace, "run_dry", broken)
     with pytest.raises(RuntimeError, match=r"^a hook$"):
         try_model(nn.Linear(4, 2), Batch.of(X, None))
 
