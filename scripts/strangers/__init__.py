@@ -51,6 +51,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind19_healthy_a,
     blind19_healthy_b,
     blind20,
+    blind21,
+    blind21_issues,
     convolutional,
     language,
     other,
