@@ -416,6 +416,9 @@ def joined_at(root: Node | None, count: int) -> list[Node | None]:
     return parents if len(parents) == count > 1 else []
 
 
+LOG = "LogSoftmax"
+
+
 def ending(
     root: Node, y: Tensor, pieces: Sequence[tuple[int | None, int | None]]
 ) -> tuple[tuple[str, ...], Bound | None]:
@@ -450,6 +453,8 @@ def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
     while node is not None and (one := _bound_of(node := [*unchanged(node)][-1])):
         found.append(one)
         node = next(iter(parents_of(node)), None)
+    while found and found[-1][0] == LOG:  # by itself it bounds nothing
+        found.pop()
     if not found:
         return (), None
     *later, (_, free, _) = found
@@ -464,13 +469,13 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
         cut = partial(torch.clamp, min=low, max=high)
         return ("relu6" if (low, high) == (0, 6) else "clamp"), lambda z: z + (cut(z) - z).detach(), cut
     result = getattr(node, "_saved_result", None)
-    if name == "Softmax" and isinstance(result, Tensor):
-        shape, dim = result.shape, _dim_of(node)
+    if name in ("Softmax", LOG) and isinstance(result, Tensor):
+        shape, dim, function = result.shape, _dim_of(node), F.log_softmax if name == LOG else F.softmax
 
         def over(z: Tensor) -> Tensor:  # all of it, or positions or the like that were taken from it
-            return z.reshape(shape).softmax(dim).reshape(z.shape) if z.numel() == shape.numel() else z.softmax(-1)
+            return function(z.view(shape), dim).view(z.shape) if z.numel() == shape.numel() else function(z, -1)
 
-        return "softmax", over, over
+        return (LOG if name == LOG else "softmax"), over, over
     if name == "Pow" and getattr(node, "_saved_exponent", None) in (2, 4):
         return "square", F.softplus, torch.square
     if name not in _RANGES:

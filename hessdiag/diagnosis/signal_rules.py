@@ -309,22 +309,24 @@ def out_of_reach(net: Net) -> Finding | None:
         message += " or targets from 0 to 1, and these are larger."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
-    if signals.bounded == "relu" and signals.loss_kind == "cross-entropy":
+    ends = signals.bounded.removeprefix("LogSoftmax of a ")
+    logits = signals.loss_kind == "cross-entropy" or ends != signals.bounded
+    if ends == "relu" and logits:
         message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if not signals.floor > OUT_OF_REACH:
         return _misfit(net, blocks)
     kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
-    message = f"The network ends in a {signals.bounded}, which keeps {kept:.0f} % of the loss out of reach (usual:"
+    message = f"The network ends in a {ends}, which keeps {kept:.0f} % of the loss out of reach (usual:"
     message += f" below {usual:.0f} %)."
-    advice = f"Take the {signals.bounded} away, or scale the targets into its range."
+    advice = f"Take the {ends} away, or scale the targets into its range."
     if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse":
-        logits = signals.loss_kind == "cross-entropy" or signals.bounded != "softmax"
-        why = ": the loss expects logits" if logits else ", or behind a sigmoid where the loss takes probabilities"
-        advice = f"Return the outputs of {listed(blocks)} without the {signals.bounded}{why}."
+        advice, behind = f"Return the outputs of {listed(blocks)} without the {ends}", ", or behind a sigmoid where"
+        why = ": the loss expects logits." if logits or ends != "softmax" else f"{behind} the loss takes probabilities."
+        advice += why
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
