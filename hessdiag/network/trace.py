@@ -412,7 +412,9 @@ def try_model(
             raise
         if tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors) and batch.runs(model):
             what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(error)})"
-            raise HessdiagError(f"{what}: keep examples apart, or pass examples='one'") from error
+            lists = any(isinstance(v, list) and len(v) == batch.size for v in (*batch.args, *batch.kwargs.values()))
+            how = "pass its lists, which have an entry for each example, as tensors" if lists else "keep examples apart"
+            raise HessdiagError(f"{what}: {how}, or pass examples='one'") from error
         shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
         ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
         largest = f", indices up to {max(ids)}" if ids else ""

@@ -278,3 +278,14 @@ def test_outputs_in_another_order_of_memory_go_to_a_loss_as_they_are_meant() -> 
     losses = [lambda y, t: F.nll_loss(y.log(), t), lambda y, t: -y.log().gather(1, t.unsqueeze(1)).mean()]
     one, other = (hessdiag.diagnose(model, x, t, loss=loss) for loss in losses)
     assert one["c.weight"].avg_sq_singular_value == pytest.approx(other["c.weight"].avg_sq_singular_value, rel=1e-4)
+
+
+@pytest.mark.parametrize(("end", "said"), [
+    (nn.ReLU(), "ReLU"), (nn.Sigmoid(), "sigmoid"), (nn.Softmax(1), "softmax"), (nn.Identity(), ""),
+])  # fmt: skip
+def test_what_stands_before_a_log_softmax_bounds_logits(end: nn.Module, said: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10), end, nn.LogSoftmax(1))
+    x, t = torch.randn(64, 20), torch.randint(10, (64,))
+    told = [each.message for each in hessdiag.diagnose(model, x, t, loss=F.nll_loss, quick=True).findings]
+    assert [f"ends in a {said}, " in message for message in told] == [True] * bool(said)

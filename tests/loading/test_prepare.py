@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import hessdiag
@@ -172,3 +173,6 @@ def test_a_model_that_runs_with_the_whole_batch_alone_is_told() -> None:
     model = nn.Sequential(nn.Unflatten(0, (4, -1)), nn.Linear(3, 2), nn.Flatten(0, 1))
     with pytest.raises(HessdiagError, match=r"runs with 8 examples and not with 2 of them \(.*examples='one'"):
         try_model(model, Batch.of(torch.randn(8, 3), None))
+    packs = Net(lambda m, x, sizes: m.a(pack_padded_sequence(x, sizes, batch_first=True).data), a=nn.Linear(3, 2))
+    with pytest.raises(HessdiagError, match="pass its lists, which have an entry for each example, as tensors"):
+        try_model(packs, Batch.of((torch.randn(8, 4, 3), [4, 4, 4, 3, 2, 2, 1, 1]), None))
