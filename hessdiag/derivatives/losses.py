@@ -22,6 +22,7 @@ from hessdiag.data.batch import IGNORED, Form, Layout
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
+from hessdiag.network.trace import numbers_written
 
 LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -521,7 +522,11 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     It is tried on the targets of many examples, spread over the batch, with the outputs of few in turn.
     """
     chosen = CallableLoss(function, reading)
-    most = min(max(len(y), NUMBERS_TRIED // max(y[0].numel(), 1)), EXAMPLES_TRIED)
+    written = y.numel()
+    with suppress(*UNFIT), torch.enable_grad():
+        few = None if targets is None else targets[: len(y)]
+        written = max(written, numbers_written(chosen.of_all(y.clone().requires_grad_(), few)))
+    most = min(max(len(y), len(y) * NUMBERS_TRIED // max(written, 1)), EXAMPLES_TRIED)
     count = len(y) if targets is None or reading.together else min(most, len(targets))
     many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets
     if targets is not None and not reading.together:

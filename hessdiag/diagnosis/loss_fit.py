@@ -23,9 +23,9 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import holding, moved
 from hessdiag.diagnosis.network_view import LEARNT_SCALED
-from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views, parents_of, walk
+from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views
 from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import backpropagate
+from hessdiag.network.trace import backpropagate, numbers_written
 from hessdiag.results.numbers import short
 
 FAR_ABOVE = 3.0  # times the loss of a constant guess: from there on, whether weights of zero reach it
@@ -38,11 +38,14 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
-    (initial, written), mean = _called(loss, at, targets), float(values.mean())
-    costly = written > MOST_WRITTEN
+    with torch.enable_grad():
+        value = loss.of_all(at.clone().requires_grad_(), targets)
+    initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
-    endless = [_endless(loss, at, targets, own, piece) for piece in _pieces(part) if kind == "other"]
+    some = slice(2 if costly and not loss.couples else None)
+    few = (at[some], None if targets is None else targets[some], own[some])
+    endless = [_endless(loss, *few, piece) for piece in _pieces(part) if kind == "other"]
     names: tuple[str, ...] = ("",)
     bounds: Bound | None = None
     with suppress(Exception):  # of an operation of the user's
@@ -95,16 +98,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
-
-
-def _called(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[float, int]:
-    """A loss, and how many numbers its operations write, those of convolutions times how many each one sums."""
-    with torch.enable_grad():
-        value = loss.of_all(y.clone().requires_grad_(), targets)
-    nodes = [] if value.grad_fn is None else walk(value.grad_fn, parents_of)
-    kernels = [(node, getattr(node, "_saved_weight", None)) for node in nodes if node._input_metadata]
-    written = (math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
-    return float(value.detach()), sum(written)
 
 
 def _at_zero(model: nn.Module, part: Batch, loss: Loss) -> float:

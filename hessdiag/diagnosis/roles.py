@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessdiag.derivatives.losses import sums_to_one
+from hessdiag.network.trace import Node, parents_of, walk
 
 FLAT = 0.99  # of the range of a tanh or sigmoid
 
@@ -41,8 +42,6 @@ _PRODUCT = re.compile(r"(Bmm|Mm|Addmm|Baddbmm)Backward\d*")
 _REPEATS = re.compile(r"(Expand|Cat|Stack)")
 _JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where|\w*Norm)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, perhaps
 
-Node = Any  # of torch's autograd graph, which has no public type for it
-
 
 @dataclass
 class Role:
@@ -55,23 +54,6 @@ class Role:
 
     labels: set[str] = field(default_factory=set)
     numbers: dict[str, Any] = field(default_factory=dict)
-
-
-def walk(start: Node, onwards: Callable[[Node], list[Node]]) -> Iterator[Node]:
-    """All nodes that are reached from one by steps `onwards`, each once, the first one too."""
-    seen, stack = {start}, [start]
-    while stack:
-        node = stack.pop()
-        yield node
-        for each in onwards(node):
-            if each not in seen:
-                seen.add(each)
-                stack.append(each)
-
-
-def parents_of(node: Node) -> list[Node]:
-    """The nodes whose results a node reads."""
-    return [parent for parent, _ in node.next_functions if parent is not None]
 
 
 class Graph:

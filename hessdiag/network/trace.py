@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -41,6 +41,9 @@ def measured_layers(model: nn.Module, blocks: Sequence[Block]) -> list[str]:
 def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
     """Paths of all embeddings that look rows up for all examples together."""
     return frozenset(owner for block in blocks for owner in block.in_common)
+
+
+Node = Any  # of torch's autograd graph, which has no public type for it
 
 
 class BackwardError(HessdiagError):
@@ -144,15 +147,34 @@ def gradients_of(y: Tensor | GradientEdge, at: Sequence[Any], v: Tensor | None, 
             now.update(before)
 
 
-def _kept_by_functions(y: Tensor | GradientEdge) -> list[dict[str, Any]]:
+def _kept_by_functions(y: Tensor | GradientEdge) -> list[Any]:
     """The attributes of the nodes of a graph that are functions of the user's."""
-    nodes: dict[Any, None] = {}
-    ahead: list[Any] = [y.node if isinstance(y, GradientEdge) else y.grad_fn]
-    while ahead:
-        if (node := ahead.pop()) and node not in nodes:
-            nodes[node] = None
-            ahead += [each for each, _ in node.next_functions]
-    return [vars(node) for node in nodes if hasattr(node, "__dict__")]
+    root = y.node if isinstance(y, GradientEdge) else y.grad_fn
+    return [vars(node) for node in walk(root, parents_of) if hasattr(node, "__dict__")]
+
+
+def walk(start: Node, onwards: Callable[[Node], list[Node]]) -> Iterator[Node]:
+    """All nodes that are reached from one by steps `onwards`, each once, the first one too."""
+    seen, stack = {start}, [start]
+    while stack:
+        node = stack.pop()
+        yield node
+        for each in onwards(node):
+            if each not in seen:
+                seen.add(each)
+                stack.append(each)
+
+
+def parents_of(node: Node) -> list[Node]:
+    """The nodes whose results a node reads."""
+    return [parent for parent, _ in node.next_functions if parent is not None]
+
+
+def numbers_written(value: Tensor) -> int:
+    """How many numbers the operations behind a value wrote, those of convolutions times how many each one sums."""
+    nodes = [] if value.grad_fn is None else walk(value.grad_fn, parents_of)
+    kernels = [(node, getattr(node, "_saved_weight", None)) for node in nodes if node._input_metadata]
+    return sum(math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
 
 
 def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangent: Tensor) -> tuple[Tensor | None, ...]:

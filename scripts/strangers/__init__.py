@@ -53,6 +53,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind20,
     blind21,
     blind21_issues,
+    blind22,
     convolutional,
     language,
     other,

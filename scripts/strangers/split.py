@@ -19,7 +19,7 @@ from typing import Literal
 Blind = Literal[
     "blind", "blind3", "blind4", "blind5", "blind6", "blind7", "blind8", "blind9", "blind10", "blind11", "blind12",
     "blind13", "blind14", "blind15", "blind16", "blind17", "blind18", "blind19", "blind20",
-    "blind21",
+    "blind21", "blind22",
 ]  # fmt: skip
 Part = Literal["writing", "held out", "apart"] | Blind
 
