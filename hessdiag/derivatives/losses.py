@@ -68,7 +68,7 @@ class Loss:
 
     def gradient(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Gradient of each example's loss in its own outputs, shape (B, *out)."""
-        return self._gradient(y, targets)[1].detach()
+        return Loss._gradient(self, y, targets)[1].detach()
 
     def hessian_product(self, y: Tensor, targets: Tensor | None, v: Tensor) -> Tensor:
         """S v; `v` and the result are (B, *out)."""
@@ -430,7 +430,7 @@ class CallableLoss(Loss):
         try:
             if bool((together.hessian_product(y, targets, z)[1:] != 0).any()):
                 return True
-            whole, alone = together.gradient(y, targets), Loss._gradient(self, y, targets)[1].detach()
+            whole, alone = together.gradient(y, targets), self.gradient(y, targets)
         except UNFIT:
             return False
         told = whole.abs() > SAME[whole.dtype] * whole.abs().max()

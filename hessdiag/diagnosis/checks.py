@@ -44,6 +44,7 @@ from hessdiag.network.trace import (
     LayerCall,
     Trace,
     backpropagate,
+    check_finite,
     looked_up_in_common,
     measured_layers,
     trace,
@@ -72,7 +73,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
     """
     model, blocks = problem.model, problem.blocks
     before = before if len(before) == few.size else call_alone(model, few).detach()
-    finite(before)
+    check_finite(before)
     try:
         mixed, unseen, _ = _again(model, few, blocks, before, seed)
     except REFUSALS:
@@ -115,19 +116,6 @@ def _repeats(again: Tensor, y: Tensor) -> bool:
 def _largest(y: Tensor) -> float:
     """Norm of the outputs (B, *out) of one example, at most."""
     return float(y.flatten(1).norm(dim=1).max())
-
-
-def finite(y: Tensor) -> None:
-    """Check that outputs are numbers.
-
-    Raises:
-        HessdiagError: they are not.
-    """
-    if not bool(y.isfinite().all()):
-        raise HessdiagError(
-            "the model returned NaN or infinite outputs: look for weights or inputs that are too large, a softmax over"
-            " masked entries alone, or a division by zero"
-        )
 
 
 def finite_gradient(loss: Loss, gradient: Tensor) -> None:

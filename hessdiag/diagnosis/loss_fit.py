@@ -38,23 +38,20 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
     at, targets = y.detach(), part.targets
     values = loss.value(at, targets).detach().double()
-    with torch.enable_grad():
+    with torch.enable_grad(), _Calls(part.rows) as calls:
         value = loss.of_all(at.clone().requires_grad_(), targets)
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
-    some = slice(2 if costly and not loss.couples else None)
-    few = (at[some], None if targets is None else targets[some], own[some])
+    tried = 2 if costly else len(at)  # examples
+    few = (at[:tried], None if targets is None else targets[:tried], own[:tried])
     endless = [_endless(loss, *few, piece) for piece in _pieces(part) if kind == "other"]
-    names: tuple[str, ...] = ("",)
-    bounds: Bound | None = None
-    with suppress(Exception):  # of an operation of the user's
-        names, bounds = ending(y.grad_fn, at, _pieces(part))
+    names, bounds = _ending(y, part)
     last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
     bound, given = bounds or (lambda z: z), _given(y, part)
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
-        return loss.of_all(torch.where(given, at, z) if bool(given.any()) else z, targets)
+        return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
 
     def of(z: Tensor, targets: Tensor | None) -> Tensor:
         return varied(bound(z), targets)
@@ -62,7 +59,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     constant = chance
     if kind == "other":
         free = not any(endless) and last != "LogSoftmax"
-        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free, fitted=not costly)
+        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free, tried=tried)
     if len(endless) > 1 and initial > FAR_ABOVE * chance:  # of several outputs, as a solution and its residual
         chance = max(chance, min(_at_zero(model, part, loss), initial))
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
@@ -89,7 +86,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, varied, at, targets, best) if bounds and not meant and not costly else math.nan,
         **asked,
-        **_broadcast(loss, y, targets, part.rows),
+        **(_would_broadcast(y, targets) if loss.name == "mse" else _mixed_in(value, calls.found, len(y))),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
@@ -98,6 +95,13 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "shown": _shown(model, part, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
+
+
+def _ending(y: Tensor, part: Batch) -> tuple[tuple[str, ...], Bound | None]:
+    """See `hessdiag.diagnosis.roles.ending`."""
+    with suppress(Exception):  # of an operation of the user's
+        return ending(y.grad_fn, y.detach(), _pieces(part))
+    return ("",), None
 
 
 def _at_zero(model: nn.Module, part: Batch, loss: Loss) -> float:
@@ -143,10 +147,11 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(
-    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool, fitted: bool
+    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool, tried: int
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
-    from there if they are `fitted`; of outputs that are not `free`, log-probabilities, mean or equal probabilities.
+    from there if the loss is `tried` on all of them; of outputs that are not `free`, log-probabilities, mean or equal
+    probabilities.
 
     NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0, whose
     least comes last nevertheless.
@@ -158,10 +163,11 @@ def _of_constant(
         return loss(bound(row.expand_as(y).contiguous()), targets)
 
     try:
-        whole, half = (float(loss(each, targets).detach()) for each in (small, small / 2))
+        theirs, small = None if targets is None else targets[:tried], small[:tried]
+        whole, half = (float(loss(each, theirs).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
-        if free and fitted and len(rows) >= ROWS_PER_OUTPUT * len(mean):
+        if free and tried == len(y) and len(rows) >= ROWS_PER_OUTPUT * len(mean):
             least, row = _descended(lambda z: of(z, bound), mean)
             found.append((least, bound(row.expand_as(y).contiguous())))
     except Exception:  # a loss of the user's, of outputs that it was not made for
@@ -511,21 +517,22 @@ def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
     return one
 
 
-def _broadcast(loss: Loss, y: Tensor, targets: Tensor | None, examples: int | None) -> dict[str, str]:
-    """Shapes where the loss compares each output with targets of other examples, or may; and see `_Calls`."""
-    if loss.name == "mse" and targets is not None and y.numel() == targets.numel():
-        flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
-        given = y.shape[:1] if flat else y.shape
-        shape = _joined(given, targets.shape)
-        grown = math.prod(shape) > y.numel()
-        return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
-    with torch.enable_grad(), _Calls(examples) as calls:
-        value = loss.of_all(y.detach().requires_grad_(), targets)
-    if value.grad_fn is not None:
-        for view in mixing_views(Graph(value.grad_fn, (), ()), len(y)):
-            before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
-            calls.found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"
-    found: dict[str, str] = calls.found
+def _would_broadcast(y: Tensor, targets: Tensor | None) -> dict[str, str]:
+    """Shapes where `nn.MSELoss` would compare each output with targets of other examples."""
+    if targets is None or y.numel() != targets.numel():
+        return {}
+    flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
+    given = y.shape[:1] if flat else y.shape
+    shape = _joined(given, targets.shape)
+    grown = math.prod(shape) > y.numel()
+    return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
+
+
+def _mixed_in(value: Tensor, found: dict[str, str], examples: int) -> dict[str, str]:
+    """What `_Calls` found in a call of the loss, and a view in it that mixes axes."""
+    for view in mixing_views(Graph(value.grad_fn, (), ()), examples) if value.grad_fn is not None else ():
+        before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
+        found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"
     return found
 
 

@@ -32,7 +32,15 @@ from hessdiag.diagnosis.checks import GradientColumn
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, block_parameter
-from hessdiag.network.trace import LayerCall, LayerShape, NetworkShape, Trace, backpropagate, measured_layers
+from hessdiag.network.trace import (
+    LayerCall,
+    LayerShape,
+    NetworkShape,
+    Trace,
+    backpropagate,
+    check_finite,
+    measured_layers,
+)
 from hessdiag.results.numbers import Array, geometric_mean
 from hessdiag.results.report import BlockReport
 from hessdiag.results.signals import Signals
@@ -185,7 +193,7 @@ def _sums(
             stack.enter_context(watched.watching())
         seen = problem.trace(part, measured_layers(model, blocks), keep_outputs=True)
         y, halves, calls = seen.y.detach(), checks.halves_of(part, seed), seen.calls
-        checks.finite(y)
+        check_finite(y)
         if loss.couples and part.within is not None:  # an example has no loss of its own
             own = torch.randn(y.shape, generator=stream(seed, f"cotangents of examples {part.within}")).to(y)
         else:

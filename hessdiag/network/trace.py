@@ -414,13 +414,26 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     return DryRun(replace(seen.outputs, y=seen.y.detach()), shape, tuple(read))
 
 
+def check_finite(y: Tensor) -> None:
+    """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
+    if bool(y.isfinite().all()):
+        return
+    why = "NaN or infinite outputs: look for weights or inputs that are too large, a softmax over masked entries alone,"
+    why += " or a division by zero"
+    if bool(y[y != -math.inf].isfinite().all()):
+        why = "outputs of -inf, as of masked logits: mask them with a number, as in masked_fill(mask, -1e9)"
+    raise HessdiagError(f"the model returned {why}")
+
+
 def try_model(
     model: nn.Module, batch: Batch, blocks: Sequence[Block] = (), *, name: str = "", examples: int = 2
 ) -> DryRun:
     """Run the model dry on the first examples: their outputs, and sizes and order of the layers that hold `blocks`."""
     tried = batch.narrow(0, examples)
     try:
-        return run_dry(model, tried, blocks)
+        dry = run_dry(model, tried, blocks)
+        check_finite(dry.outputs.y)
+        return dry
     except Exception as error:
         if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise

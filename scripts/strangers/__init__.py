@@ -54,6 +54,7 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind21,
     blind21_issues,
     blind22,
+    blind22_learning,
     convolutional,
     language,
     other,
