@@ -274,6 +274,7 @@ class Batch:
         structure: whether no dimension runs over examples, as in a graph.
         form: in which the data have the targets.
         returned_at: where the examples stand in outputs, if not as in the first of the arguments.
+        masked: whether outputs of -inf are masked logits, which count as -1e9.
         asked: how `targets` (B, N) hold those of several tensors.
         noise: what the model draws when it is called, one after the other.
         noise_at: at which dimension it does for the examples, as 1 of the first state of an LSTM; -1 where the first
@@ -292,6 +293,7 @@ class Batch:
     structure: bool = False
     form: Form = Form()
     returned_at: int = 0
+    masked: bool = False
     asked: Layout | None = None
     noise: tuple[Any, ...] = ()
     noise_at: tuple[int, ...] = ()
@@ -533,6 +535,7 @@ class Batch:
     def read(self, returned: Any) -> Outputs:
         """The outputs (B, *out) among what the model returned for this batch."""
         found = read_outputs(returned, size=self.rows, which=self.output, dim=self.dim)
+        found = replace(found, y=found.y.masked_fill(found.y == -math.inf, -1e9)) if self.masked else found
         if self.within is not None:
             return replace(found, y=found.y[list(self.within)])
         return replace(found, y=found.y.unsqueeze(0)) if self.as_one else found
@@ -566,6 +569,7 @@ class Road:
             alone then, and the batch is one.
         draws: whether the model draws random numbers.
         returned_at: where the examples stand in outputs (T, B, ...) of inputs (B, ...); else 0.
+        masked: whether outputs of -inf are masked logits.
     """
 
     loss: Any
@@ -575,11 +579,12 @@ class Road:
     together: bool = False
     draws: tuple[Any, ...] = ()
     returned_at: int = 0
+    masked: bool = False
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
         targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
-        batch = replace(batch, output=self.output, targets=targets, returned_at=self.returned_at)
+        batch = replace(batch, output=self.output, targets=targets, returned_at=self.returned_at, masked=self.masked)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:

@@ -6,8 +6,9 @@ model that refuses its inputs says so in the words of the layer that noticed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -110,10 +111,19 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
     second = isinstance(returned, Tensor) and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
-    plain = replace(plain, draws=some.noise, returned_at=int(second and not some.dims))
+    masked = isinstance(returned, Tensor) and bool((returned == -math.inf).any())
+    plain = replace(plain, draws=some.noise, returned_at=int(second and not some.dims), masked=masked)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
+    lost = False
+    with suppress(*UNFIT):
+        lost = masked and callable(named) and not bool(named(returned.detach(), some.targets).isfinite())
+    if lost:
+        why = (
+            "the loss is NaN or infinite at outputs of -inf, as of masked logits: look for 0 times infinity in it, or a"
+        )
+        raise HessdiagError(f"{why} masked target")
     usual = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
     bare = isinstance(returned, Tensor)
     if not (bare and batch.output is None and callable(named) and some.of_pairs(model, returned)):

@@ -6,10 +6,25 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 import torch
+import transformers
+from torch import Tensor, nn
 
-from hessdiag.curvature import pairs
+import hessdiag
+from hessdiag.curvature import pairs, sketch
 from hessdiag.curvature.norms import Curvature, equal_parts, merge, times_wanted, widening
 from hessdiag.curvature.pairs import pair_statistics, pair_sums
+from hessdiag.curvature.sketch import BASIS, Directions, may_draw_classes, range_basis, weight_jvps
+from hessdiag.data.batch import Batch
+from hessdiag.data.memory import MemoryBudget
+from hessdiag.derivatives.backward import trace_blocks
+from hessdiag.derivatives.losses import resolve_loss
+from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.sampled_softmax import SampledSoftmax
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.preserve import preserve_state
+from hessdiag.network.trace import run_dry
+from tests.curvature.problems import problem_of as small_problem
+from tests.networks import BUILDERS, PLAIN, build
 
 
 def matrices(rank: int, size: int = 30):
@@ -114,3 +129,120 @@ def test_parts_of_a_variance_samples_for_an_error_and_means_over_batches() -> No
     assert merge([of(1.0, 0.3, rtol=0.2), of(4.0, 0.4, rtol=0.2)], [3, 1]).ended(0) == "rtol"
     assert merge([of(1.0, 0.3, rtol=0.1), of(4.0, 0.4, rtol=0.1)], [3, 1]).ended(0) == "budget"
     assert merge([of(1.0, 0.0), of(4.0, 0.0)], [1, 1]).ended(0) == "exact"
+
+
+TOKENS, VOCABULARY = 16, 1100
+PLENTY = MemoryBudget(2**32, 2**26)
+
+
+class Language(nn.Module):
+    """An embedding, a layer, and a head, tied or with a bias; what it writes may be scaled afterwards."""
+
+    def __init__(self, *, tied: bool = False, scaled: float | None = None, vocabulary: int = VOCABULARY) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, 6)
+        self.middle = nn.Linear(6, 6)
+        self.head = nn.Linear(6, vocabulary, bias=not tied)
+        self.scaled = scaled
+        if tied:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        y: Tensor = self.head(self.middle(self.embedding(tokens)).tanh())
+        return y if self.scaled is None else y * self.scaled
+
+
+def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, vocabulary: int = VOCABULARY) -> Problem:
+    words = torch.randint(vocabulary, (examples, tokens + 1))
+    batch = Batch.of(words[:, :-1].contiguous(), words[:, 1:].contiguous())
+    y = batch.call(model).detach()
+    loss = resolve_loss("cross-entropy", y=y, targets=batch.targets, seed=0)
+    blocks, _ = find_blocks(model)
+    return Problem(model, batch, loss, blocks, run_dry(model, batch.narrow(0, 2), blocks).shape)
+
+
+@pytest.mark.parametrize(("model", "tokens", "drawn"), [
+    (Language(), TOKENS, True),
+    (Language(tied=True), TOKENS, True),
+    (Language(), 15, False),
+    (Language(vocabulary=1000), TOKENS, False),
+    (Language(scaled=2.0), TOKENS, False),  # the head does not write the outputs
+    (nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.LayerNorm(6), nn.Linear(6, VOCABULARY)), TOKENS, True),
+])  # fmt: skip
+def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
+    vocabulary = next(model.parameters()).shape[0]
+    problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)
+    seen = trace_blocks(problem, problem.batch)
+    found = Directions(3).cotangents(problem, problem.batch, seen, 0)
+    assert isinstance(found, SampledSoftmax) == drawn
+    assert may_draw_classes(problem) == drawn
+
+
+def test_a_tied_transformer_is_measured_as_along_gaussian_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and map, within their errors over a few seeds."""
+    sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 90, "n_positions": TOKENS, "bos_token_id": 0}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, eos_token_id=0)).eval()
+    words = torch.randint(90, (3, TOKENS + 1))
+    data = {"input_ids": words[:, :-1].contiguous()}, words[:, 1:].contiguous()
+
+    def reports() -> list[hessdiag.Report]:
+        options = {"loss": "cross-entropy", "class_dim": -1, **PLAIN}
+        return [hessdiag.diagnose(model, *data, seed=seed, **options) for seed in range(4)]
+
+    monkeypatch.setattr(sketch, "MANY_CLASSES", 90)
+    drawn = reports()
+    monkeypatch.setattr(sketch, "MANY_CLASSES", 91)
+    gaussian = reports()
+    assert drawn[0].blocks[0].avg_sq_singular_value != gaussian[0].blocks[0].avg_sq_singular_value
+    for number, block in enumerate(drawn[0].blocks):
+        both = [[each.blocks[number] for each in some] for some in (drawn, gaussian)]
+        values = [np.mean([b.avg_sq_singular_value for b in some]) for some in both]
+        errors = [np.sqrt(np.mean([b.stderr**2 for b in some]) / len(some)) for some in both]
+        assert abs(values[0] - values[1]) <= 4 * np.hypot(*errors), block.name
+        assert both[0][0].nu == pytest.approx(both[1][0].nu, rel=1e-4, nan_ok=True), block.name  # no draws in it
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) -> None:
+    model, x = build(name)
+    problem = small_problem(model, x, "mse")
+    scales = [1.0 + number for number in range(len(problem.blocks))]
+    with preserve_state(model, seed=0):
+        ((_, moved),) = weight_jvps(problem, problem.batch, scales, 1, seed=0)
+    generator = sketch.stream(0, "weight tangents")
+    step, before = 1e-6, {key: value.clone() for key, value in model.state_dict().items()}
+    outputs = []
+    named = dict(model.named_parameters())
+    along = {}
+    for block, scale in zip(problem.blocks, scales, strict=True):
+        first = block.shape[0] if block.shape else 1
+        one, other = torch.randn(first, generator=generator), torch.randn(block.numel // first, generator=generator)
+        along[block.name] = scale * torch.outer(one.double(), other.double()).view(named[block.name].shape)
+    for sign in (1, -1):
+        with torch.no_grad():
+            for key, u in along.items():
+                named[key].add_(u, alpha=sign * step)
+            outputs.append(model(x))
+            model.load_state_dict(before)
+    expected = (outputs[0] - outputs[1]) / (2 * step)
+    torch.testing.assert_close(moved, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() -> None:
+    model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 20, bias=False)).double()  # of the first layer, rank 3
+    model[1].requires_grad_(False)
+    problem = small_problem(model, torch.randn(4, 6, dtype=torch.float64), "mse")
+    basis = range_basis(problem, PLENTY, 0)
+    assert basis is not None
+    Q = basis.permute(1, 2, 0)  # (B, N, r)
+    torch.testing.assert_close(Q.mT @ Q, torch.eye(BASIS, dtype=torch.float64).expand(4, BASIS, BASIS))
+    W = model[1].weight.detach()
+    torch.testing.assert_close(Q @ (Q.mT @ W), W.expand(4, 20, 3))
+
+
+def test_sequences_and_networks_without_forward_mode_have_no_basis() -> None:
+    problem = problem_of(Language())
+    assert range_basis(problem, PLENTY, 0) is None
+    bag = nn.Sequential(nn.EmbeddingBag(9, 5, mode="sum"), nn.Linear(5, 40)).double()
+    few = small_problem(bag, torch.randint(9, (4, 3)), "cross-entropy")
+    assert range_basis(few, PLENTY, 0) is None

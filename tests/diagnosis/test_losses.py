@@ -289,3 +289,17 @@ def test_what_stands_before_a_log_softmax_bounds_logits(end: nn.Module, said: st
     x, t = torch.randn(64, 20), torch.randint(10, (64,))
     told = [each.message for each in hessdiag.diagnose(model, x, t, loss=F.nll_loss, quick=True).findings]
     assert [f"ends in a {said}, " in message for message in told] == [True] * bool(said)
+
+
+def test_masked_logits_of_minus_infinity_are_measured_as_large_numbers_and_a_loss_that_loses_there_is_refused() -> None:
+    torch.manual_seed(0)
+    x, t = torch.randn(8, 5, 4), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+    last = nn.Linear(4, 1)
+    one, other = (
+        Net(lambda m, x, v=v: m.last(x).squeeze(-1).masked_fill(torch.arange(5) == 4, v), last=last)
+        for v in (-math.inf, -1e9)
+    )
+    found, same = (hessdiag.diagnose(net, x, t, loss=F.cross_entropy) for net in (one, other))
+    assert (found.blocks, found.findings) == (same.blocks, same.findings)
+    with pytest.raises(hessdiag.HessdiagError, match="NaN or infinite at outputs of -inf"):
+        hessdiag.diagnose(one, x, t, loss=lambda y, t: F.cross_entropy(y, t) + 0 * y.log_softmax(1).sum())
