@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 
 from hessdiag.diagnosis.network_view import BLIND, GATES, TINY, Net, graded, listed, log_ratio, worst_first
@@ -439,23 +438,23 @@ def meeting(net: Net) -> Finding | None:
     return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
 
 
+SHOWN = {
+    "ahead": ("The output at each position sees the token after it, and that is its target.",
+              "Mask later positions: `is_causal=True`, or a mask above the diagonal; no layers that look ahead."),
+    "own": ("The target of each position is its own token, the last one that the output there sees.",
+            "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."),
+    "kept": ("The inputs hold the targets at their own positions: the tokens to guess are not masked there.",
+             "Mask them in what the model reads, and keep them in the targets alone."),
+    "skips": ("The target of each position is the token after the next: it was shifted twice.",
+              "Shift the targets once, in the data or in the loss."),
+}  # fmt: skip
+
+
 def shown(net: Net) -> Finding | None:
     """HD116: the target stands in what the output sees, which then copies it."""
-    if not net.signals.shown:
+    if not (told := SHOWN.get(net.signals.shown)):
         return None
-    message = "The output at each position sees the token after it, and that is its target."
-    advice = "Mask later positions: `is_causal=True`, or a mask above the diagonal; leave out layers that look ahead."
-    if net.signals.shown == "own":
-        message = "The target of each position is its own token, the last one that the output there sees."
-        advice = "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."
-    if net.signals.shown == "kept":
-        message = "The inputs hold the targets at their own positions: the tokens to guess are not masked there."
-        advice = "Mask them in what the model reads, and keep them in the targets alone."
-    if net.signals.shown == "skips":
-        message = "The target of each position is the token after the next: it was shifted twice."
-        advice = "Shift the targets once, in the data or in the loss."
-        return Finding("HD116", "warning", (), message, advice, 1.0, 0.0)
-    return Finding("HD116", "fault", (), message, advice, 1.0, 0.0)
+    return Finding("HD116", "warning" if net.signals.shown == "skips" else "fault", (), *told, 1.0, 0.0)
 
 
 CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
@@ -499,7 +498,7 @@ def doubled(net: Net) -> Finding | None:
     return Finding("HD118", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
-SATURATED, SATURATED_FAULT, GATED_SQ = 0.5, 0.9, 6.0
+SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
 PHASE, WIDE = 1.0, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
@@ -510,7 +509,7 @@ def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
     hit = {path: s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
     if not (paths := worst_first(hit)):
-        return _shut(net)
+        return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
     message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
     message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
@@ -518,19 +517,6 @@ def saturation(net: Net) -> Finding | None:
     aside = paths[0] not in net.chain or (net.signals.bounded and paths[0] in net.signals.sources)  # as targets may
     fault = math.inf if aside else SATURATED_FAULT
     return Finding("HD106", graded(worst, 0, fault), blocks, message, advice, worst, SATURATED)
-
-
-def _shut(net: Net) -> Finding | None:
-    """HD106 of the gates inside LSTMs and GRUs, by the size of what they get from the inputs."""
-    gates = [p for p in net.weights if re.fullmatch(r"weight_ih(_l0(_reverse)?)?", p.attribute)]  # not of a later one
-    read = {p.name: max((net.layers[o].x_sq for o in p.owners if o in net.layers), default=0.0) for p in gates}
-    hit = {p.name: drive for p in gates if (drive := p.fan_in * p.weight_sq * read[p.name]) > GATED_SQ}
-    if not (blocks := worst_first(hit)):
-        return None
-    size, usual = short(math.sqrt(hit[blocks[0]])), short(math.sqrt(GATED_SQ))
-    message = f"The gates of {listed(blocks)} get numbers of size {size} from what it reads (usual: below {usual}):"
-    advice = f"Make what {blocks[0]} reads smaller: divide it by {size}."
-    return Finding("HD106", "warning", blocks, f"{message} they are flat there.", advice, hit[blocks[0]], GATED_SQ)
 
 
 def peaked_attention(net: Net) -> Finding | None:

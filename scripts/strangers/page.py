@@ -21,9 +21,10 @@ RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
 BLIND = ("apart", *get_args(Blind))  # written without sight of the rules
 REPORTS = ("blind13", "blind14", "blind15", "blind16")
 COMMITS = ("blind17", "blind18", "blind19", "blind20")
+LATER = ("blind21", "blind22")
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
-    "faults of new kinds": tuple(part for part in BLIND if part not in (*REPORTS, *COMMITS)),
-    "samples of reports": REPORTS, "samples of commits": COMMITS,
+    "faults of new kinds": tuple(part for part in BLIND if part not in (*REPORTS, *COMMITS, *LATER)),
+    "samples of reports": REPORTS, "samples of commits": COMMITS, "reports, a second sample": LATER,
 }  # fmt: skip
 GRAVE = ("fault", "warning")
 NEAR = 4
@@ -217,7 +218,8 @@ def page(found: Mapping[str, Any]) -> str:
         "*blind13* to *blind16*, of November 26, are samples: every report that a fixed list of searches",
         "brought up and that could be rebuilt, and repositories drawn by chance. Those of *blind17* to",
         "*blind20* are of commits that mend a model, in the histories of fixed lists of repositories: what",
-        "their authors found, mostly without a symptom to report.",
+        "their authors found, mostly without a symptom to report. Those of *blind21* and *blind22* are reports",
+        "again, that other searches brought up, in the evening of the 26th.",
         "",
         "*Lost* is the share of the healthy twin's progress that the fault costs in 60 steps of Adam on the",
         "batch, each at the better of the rates 0.001 and 0.01; from 10 % on it is loud (blind cases: 200",

@@ -6,9 +6,10 @@ before.
 
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
 what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
-those of later such sets: the second is called blind, the third blind3, and so on up to the twentieth, blind20. Authors
+those of later such sets: the second is called blind, the third blind3, and so on up to blind22. Authors
 of the others were asked for faults of new kinds; blind13 to blind16 are samples: every report that a list of searches
-brings up and that can be rebuilt; blind17 to blind20 are of commits that mend a model, in lists of repositories.
+brings up and that can be rebuilt, as blind21 and blind22 are; blind17 to blind20 are of commits that mend a model, in
+lists of repositories.
 """
 
 from __future__ import annotations

@@ -415,16 +415,6 @@ def test_what_is_flat_inside_a_module_of_its_own_nonlinearity_is_seen() -> None:
     assert told[0].rule == "HD106"
 
 
-@pytest.mark.parametrize(("size", "rules"), [(1.0, []), (9.0, ["HD106"])])
-def test_gates_that_large_inputs_shut_are_named_by_their_weight(size: float, rules: list[str]) -> None:
-    torch.manual_seed(0)
-    layers = {"table": nn.Embedding(9, 16), "cell": nn.LSTM(16, 16, batch_first=True), "last": nn.Linear(16, 3)}
-    model = networks.Net(lambda m, x: m.last(m.cell(size * m.table(x))[0][:, -1]), **layers)
-    found = hessdiag.diagnose(model, torch.randint(9, (32, 6)), torch.arange(32) % 3, quick=True).findings
-    assert [each.rule for each in found] == rules
-    assert all(each.blocks == ("cell.weight_ih_l0",) for each in found)
-
-
 def test_a_bound_of_one_of_several_outputs_is_seen() -> None:
     torch.manual_seed(0)
     x = torch.randn(32, 4)
