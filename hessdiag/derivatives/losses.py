@@ -48,11 +48,12 @@ class Loss:
         name: as shown in tables and files.
         has_root: whether S = A Aᵀ is known in closed form, with S the Hessian of each example's loss in its outputs.
         couples: whether the loss of a batch compares its examples, of which none has a loss of its own then.
+        held: weights of the model that it reads beside the outputs.
     """
 
     name: str
-    has_root = False
-    couples = False
+    has_root = couples = False
+    held: tuple[str, ...] = ()
 
     def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
         """The same for a batch with these targets: what the batch's mean divides by depends on them all."""
@@ -109,7 +110,7 @@ class MeanLoss(Loss):
     """The mean of a loss over a batch that counts as one example: outputs (1, B, *out)."""
 
     def __init__(self, loss: Loss) -> None:
-        self.loss, self.name, self.has_root = loss, loss.name, loss.has_root
+        self.loss, self.name, self.has_root, self.held = loss, loss.name, loss.has_root, loss.held
 
     def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
         return MeanLoss(self.loss.of_batch(targets, like[0]))
@@ -522,11 +523,11 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     It is tried on the targets of many examples, spread over the batch, with the outputs of few in turn.
     """
     chosen = CallableLoss(function, reading)
-    written = y.numel()
+    written = 1
     with suppress(*UNFIT), torch.enable_grad():
-        few = None if targets is None else targets[: len(y)]
-        written = max(written, numbers_written(chosen.of_all(y.clone().requires_grad_(), few)))
-    most = min(max(len(y), len(y) * NUMBERS_TRIED // max(written, 1)), EXAMPLES_TRIED)
+        few = chosen.of_all(y.clone().requires_grad_(), None if targets is None else targets[: len(y)])
+        written = numbers_written(few)
+    most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
     count = len(y) if targets is None or reading.together else min(most, len(targets))
     many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets
     if targets is not None and not reading.together:

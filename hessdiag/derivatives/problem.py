@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from hessdiag.arguments import matching
+from hessdiag.arguments import few, matching
 from hessdiag.data.batch import TARGETS, Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
@@ -99,7 +99,11 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     value = resolved.of_all(y, theirs)
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
-    if names := [name for name, gradient in zip(weights, found, strict=True) if gradient is not None]:
-        message = f"the loss {resolved.name!r} holds weights of the model ({names[0]!r}), not outputs alone: pass it"
-        raise HessdiagError(f"{message} without them, or let forward return it and pass loss='model' (--loss model)")
+    resolved.held = tuple(name for name, gradient in zip(weights, found, strict=True) if gradient is not None)
+    if resolved.held and not linear:
+        message = f"the loss {resolved.name!r} holds weights of the model ({resolved.held[0]!r}), not outputs alone:"
+        how = "let forward return it and pass loss='model' (--loss model), or leave curvature out, quick=True (--quick)"
+        raise HessdiagError(f"{message} pass it without them, {how}")
+    if resolved.held:
+        resolved.name += f" (through the outputs alone: it reads {few(resolved.held)}, too)"
     return MeanLoss(resolved) if batch.as_one else resolved

@@ -255,7 +255,7 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
             return found
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
-        asks = losses[0] != float(of(best, targets.roll(1, 0)))
+        asks = losses[0] != float(of(best, targets.roll(1, 0)).detach())
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size

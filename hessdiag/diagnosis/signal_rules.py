@@ -163,7 +163,7 @@ def residual_growth(net: Net) -> Finding | None:
     """HD104: residual branches without normalisation double E[x²] again and again."""
     if net.normalised or not net.residual or len(net.hidden) < 6:
         return None
-    first = max(net.layers[net.hidden[0]].out_sq, TINY)
+    first = max(next((net.layers[o].out_sq for o in net.hidden if "gate" not in net.layers[o].labels), 0.0), TINY)
     tips = [path for path in net.hidden if "add" in net.layers[path].labels]
     growth = net.layers[net.backbone[-1]].x_sq / first
     if not RESIDUAL <= growth <= BRANCH ** len(tips):  # more is not what sums of branches do

@@ -300,7 +300,7 @@ class SignalPass:
                     shape=tuple(w.shape),
                     numel=w.numel(),
                     trainable=self.trainable[name],
-                    gradient=states.get(name) or _state(gradient),
+                    gradient="some" if name in loss.held else states.get(name) or _state(gradient),
                     gradient_sq=0.0 if gradient is None else mean_sq(gradient),
                     radial=radial.get(name, math.nan),
                     along=math.nan if gradient is None else _radial_share(w, gradient.real),

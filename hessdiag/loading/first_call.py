@@ -130,7 +130,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         if usual or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
             return plain
         try:
-            named(mapped(returned, Tensor.detach), some.targets)
+            named(mapped(returned, lambda v: v.detach().contiguous()), some.targets)
         except UNFIT as error:
             try:
                 some.read(returned)

@@ -228,6 +228,11 @@ def test_what_is_no_function_of_the_outputs_is_refused() -> None:
         for measure in (hessdiag.diagnose, hessdiag.learning_rates):
             with pytest.raises(hessdiag.HessdiagError, match=message):
                 measure(model, x, t, loss=loss)
+    report = hessdiag.diagnose(model, x, t, loss=weighs, quick=True)
+    assert "through the outputs alone: it reads 0.weight" in report.loss
+    body = Net(lambda m, x: m.body(x), body=model, head=nn.Linear(C, C).double())
+    found = hessdiag.diagnose(body, x, t, loss=lambda y, t: F.cross_entropy(body.head(y), t), quick=True)
+    assert not [each for each in found.findings if each.severity != "note" or each.rule == "HD403"]
     with pytest.raises(hessdiag.HessdiagError, match=r"no gradient: forward runs under torch.no_grad\(\)"):
         hessdiag.diagnose(detached, x, t, loss="cross-entropy")
     assert torch.equal(torch.get_rng_state(), state)
