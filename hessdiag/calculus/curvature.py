@@ -146,7 +146,8 @@ def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> fl
             size = common**2 + 2 * common * rest + single * rest**2
             if found.loss.trace and T > 1:
                 share = min(_identity(sent, T, found) / sent.gain, 1.0)
-                places = _effective(sent.apart.sq.mean(1 if block.kernel else -1).reshape(batch, -1))
+                at = sent.apart.sq.mean(1 if block.kernel else -1).reshape(batch, -1)
+                places = float((at.sum(1).square() / at.square().sum(1)).mean())  # that would share them evenly
                 size += share * (_along_identity(places, c, g, chance) - size)
         else:
             more = both * (1 + wishart * chance) if number else 1.0
@@ -160,11 +161,6 @@ def _along_identity(T: float, c: float, g: float, chance: float) -> float:
     common = (1 + (T - 1) * c) * (1 + (T - 1) * g)
     rest = (T - 1) * ((1 - c) * (1 - g)) ** 2 * (1 + T * chance)
     return (common**2 + rest) / (T * (1 + (T - 1) * g**2))
-
-
-def _effective(at: torch.Tensor) -> float:
-    """The number of positions that would share gradients (B, T) of this size evenly."""
-    return float((at.sum(1).square() / at.square().sum(1)).mean())
 
 
 def _uneven(x: Activation, g: Gradient, chance: float) -> tuple[float, float, float]:

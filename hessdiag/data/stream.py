@@ -92,7 +92,9 @@ def batches_of(
 ) -> Iterator[Batch]:
     """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()
-    if not _holds_batches(inputs) or (isinstance(inputs, list) and not _is_list_of_batches(inputs)):
+    # A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches.
+    lists = isinstance(inputs, list) and bool(inputs) and all(isinstance(o, (tuple, list, Mapping)) for o in inputs)
+    if not _holds_batches(inputs) or (isinstance(inputs, list) and not lists):
         tally.read = tally.given = 1
         yield read(inputs, targets)
         return
@@ -131,11 +133,6 @@ def _holds_batches(content: Any) -> bool:
     if isinstance(content, (Tensor, Mapping, tuple, str, bytes)) or hasattr(content, "__array__"):
         return False
     return isinstance(content, (Iterable, Dataset))
-
-
-def _is_list_of_batches(inputs: list[Any]) -> bool:
-    """A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches."""
-    return bool(inputs) and all(isinstance(each, (tuple, list, Mapping)) for each in inputs)
 
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:

@@ -139,18 +139,13 @@ def gradients_of(y: Tensor | GradientEdge, at: Sequence[Any], v: Tensor | None, 
 
     As that of the checkpoints in guided-diffusion does, and in many models after it.
     """
-    held = [(now, dict(now)) for now in _kept_by_functions(y)]
+    root = y.node if isinstance(y, GradientEdge) else y.grad_fn
+    held = [(now, dict(now)) for node in walk(root, parents_of) if (now := getattr(node, "__dict__", None)) is not None]
     try:
         return torch.autograd.grad(y, at, v, retain_graph=True, allow_unused=True, **how)
     finally:
         for now, before in held:
             now.update(before)
-
-
-def _kept_by_functions(y: Tensor | GradientEdge) -> list[Any]:
-    """The attributes of the nodes of a graph that are functions of the user's."""
-    root = y.node if isinstance(y, GradientEdge) else y.grad_fn
-    return [vars(node) for node in walk(root, parents_of) if hasattr(node, "__dict__")]
 
 
 def walk(start: Node, onwards: Callable[[Node], list[Node]]) -> Iterator[Node]:

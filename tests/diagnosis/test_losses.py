@@ -220,6 +220,7 @@ class Detached(nn.Linear):
 def test_what_is_no_function_of_the_outputs_is_refused() -> None:
     model, x = network()
     t, held, detached = TARGETS["labels"], list(model.parameters()), Detached(2, C).double()
+    body = Net(lambda m, x: m.body(x), body=model, head=nn.Linear(C, C).double())
     state = torch.get_rng_state()
     weighs: Callable[..., Tensor] = lambda y, t: y.square().mean() + held[0].sum()  # noqa: E731
     noisy: Callable[..., Tensor] = lambda y, t: F.cross_entropy(y + torch.randn_like(y), t)  # noqa: E731
@@ -230,7 +231,6 @@ def test_what_is_no_function_of_the_outputs_is_refused() -> None:
                 measure(model, x, t, loss=loss)
     report = hessdiag.diagnose(model, x, t, loss=weighs, quick=True)
     assert "through the outputs alone: it reads 0.weight" in report.loss
-    body = Net(lambda m, x: m.body(x), body=model, head=nn.Linear(C, C).double())
     found = hessdiag.diagnose(body, x, t, loss=lambda y, t: F.cross_entropy(body.head(y), t), quick=True)
     assert not [each for each in found.findings if each.severity != "note" or each.rule == "HD403"]
     with pytest.raises(hessdiag.HessdiagError, match=r"no gradient: forward runs under torch.no_grad\(\)"):
