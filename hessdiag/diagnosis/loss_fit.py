@@ -43,12 +43,12 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
-    tried = 2 if costly else len(at)  # examples
-    few = (at[:tried], None if targets is None else targets[:tried], own[:tried])
+    some = slice(2 if costly and not part.as_one else None)  # examples
+    few = (at[some], targets if targets is None else targets[some], own[some])
+    tried = few[:2] if costly else None
     endless = [_endless(loss, *few, piece) for piece in _pieces(part) if kind == "other"]
-    names, bounds = _ending(y, part)
-    last, bounds = names[0], bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
-    bound, given = bounds or (lambda z: z), _given(y, part)
+    names, bounds = _ending(y, part, kind)
+    last, bound, given = names[0], bounds or (lambda z: z), _given(y, part)
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
@@ -97,10 +97,11 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     }
 
 
-def _ending(y: Tensor, part: Batch) -> tuple[tuple[str, ...], Bound | None]:
+def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound | None]:
     """See `hessdiag.diagnosis.roles.ending`."""
     with suppress(Exception):  # of an operation of the user's
-        return ending(y.grad_fn, y.detach(), _pieces(part))
+        names, bounds = ending(y.grad_fn, y.detach(), _pieces(part))
+        return names, bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
     return ("",), None
 
 
@@ -147,27 +148,28 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(
-    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool, tried: int
+    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool, tried: Any = None
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
-    from there if the loss is `tried` on all of them; of outputs that are not `free`, log-probabilities, mean or equal
-    probabilities.
+    from there if the loss is not `tried` on few outputs and targets; of outputs that are not `free`, log-probabilities,
+    mean or equal probabilities.
 
     NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0, whose
     least comes last nevertheless.
     """
-    rows, small = y.flatten(0, -2).double(), y / max(1e3 * float(y.abs().max()), 1e-30)
+    rows = y.flatten(0, -2).double()
     mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
 
     def of(row: Tensor, bound: Bound = lambda z: z) -> Tensor:
         return loss(bound(row.expand_as(y).contiguous()), targets)
 
     try:
-        theirs, small = None if targets is None else targets[:tried], small[:tried]
+        some, theirs = tried or (y, targets)
+        small = some / max(1e3 * float(some.abs().max()), 1e-30)
         whole, half = (float(loss(each, theirs).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
-        if free and tried == len(y) and len(rows) >= ROWS_PER_OUTPUT * len(mean):
+        if free and tried is None and len(rows) >= ROWS_PER_OUTPUT * len(mean):
             least, row = _descended(lambda z: of(z, bound), mean)
             found.append((least, bound(row.expand_as(y).contiguous())))
     except Exception:  # a loss of the user's, of outputs that it was not made for

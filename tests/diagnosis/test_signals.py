@@ -237,6 +237,10 @@ def test_other_losses_are_compared_with_those_of_constants_however_large(size: f
     signals = signals_of(nn.Sequential(model, nn.LogSoftmax(1)), x, t, loss=lambda y, t: -y[range(len(y)), t].mean())
     assert signals.chance_loss == pytest.approx(min(float(-probabilities[t].log().mean()), math.log(8)), rel=1e-5)
     assert math.isnan(signals_of(model, x, loss=lambda y, t: y.square().sum()).chance_loss)
+    contrast = lambda y, t: F.cross_entropy(y @ y.T, torch.arange(len(y)))  # noqa: E731
+    compared = hessdiag.diagnose(nn.Linear(6, 8), x, t, loss=contrast, quick=True, per="batch").signals
+    assert compared is not None
+    assert compared.chance_loss <= math.log(12) * 1.01
 
 
 def test_no_constant_is_a_guess_where_the_loss_has_no_least_or_the_labels_are_told() -> None:
