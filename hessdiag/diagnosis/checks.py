@@ -249,14 +249,16 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
     sides, y = torch.eye(few.size, dtype=torch.bool), seen.y.detach()
     z = only(torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y), sides)
     found = backpropagate(seen.y, [call.output_edge for call in seen.calls], z)
-    rows = [(c.owner, g) for c, g in zip(seen.calls, found, strict=True) if not c.output_shape[0] % few.size]
-    reached = [owner for owner, g in rows if reaches_others(g, sides)]
     back = [*range(few.size)][::-1]
     try:
         turned = call_alone(problem.model, few.select(back)).detach()[back]
     except HessdiagError:  # it wants them sorted
         turned = y
-    return next(reversed(reached), ""), _largest(turned - y) > SAME[y.dtype] * _largest(y)
+    ordered = _largest(turned - y) > SAME[y.dtype] * _largest(y)
+    sizes = [c.output_shape[0] / few.size for c in seen.calls]  # more rows may be positions ahead of examples
+    told = [size == 1 or (ordered and size.is_integer()) for size in sizes]
+    reached = [c.owner for c, g in compress(zip(seen.calls, found, strict=True), told) if reaches_others(g, sides)]
+    return next(reversed(reached), ""), ordered
 
 
 def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> Tensor:

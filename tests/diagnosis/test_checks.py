@@ -325,3 +325,16 @@ def test_inputs_that_do_not_arrive_are_told_unless_a_mask_hides_them(longest: in
     given = x if longest is None else (x, seen)
     found = hessdiag.diagnose(model, given, torch.arange(16) % 3, quick=True).findings
     assert [each.rule for each in found if each.severity != "note"] == ["HD120"] * told
+
+
+def test_outputs_as_long_as_the_longest_example_are_a_note_and_name_no_layer_of_rows_by_time() -> None:
+    def run(m: Any, x: Tensor, sizes: Tensor) -> Tensor:
+        rows = m.rows(x[:, : int(sizes.max())].transpose(0, 1))  # (T, B, width)
+        return m.last(m.norm(rows.flatten(0, 1))).view(*rows.shape[:2], 3).transpose(0, 1)  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    model = Net(run, rows=nn.Linear(4, 6), norm=nn.BatchNorm1d(6), last=nn.Linear(6, 3))
+    x, sizes = torch.randn(8, 5, 4), torch.tensor([5, 4, 4, 3, 3, 3, 2, 2])
+    found = hessdiag.diagnose(model, (x, sizes), loss=lambda y, _: y.square().mean(), quick=True).findings
+    (told,) = (each for each in found if each.rule == "HD122")
+    assert (told.severity, told.blocks) == ("note", ())
