@@ -93,8 +93,8 @@ def batches_of(
     """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()
     # A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches.
-    lists = isinstance(inputs, list) and bool(inputs) and all(isinstance(o, (tuple, list, Mapping)) for o in inputs)
-    if not _holds_batches(inputs) or (isinstance(inputs, list) and not lists):
+    batch = isinstance(inputs, list) and not (inputs and all(isinstance(o, (tuple, list, Mapping)) for o in inputs))
+    if batch or not _holds_batches(inputs):
         tally.read = tally.given = 1
         yield read(inputs, targets)
         return

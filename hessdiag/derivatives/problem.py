@@ -13,7 +13,7 @@ from hessdiag.data.batch import TARGETS, Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.trace import NetworkShape, Trace, looked_up_in_common, run_dry, trace
+from hessdiag.network.trace import NetworkShape, Trace, check_finite, looked_up_in_common, run_dry, trace
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     class_dim: int | None, matrix: str = "ggn", linear: bool = False,
 ) -> Loss:  # fmt: skip
     """Call the loss on the outputs of a few examples: the loss as it will be read."""
+    check_finite(outputs.y)
     held = [key for key in batch.kwargs if key in TARGETS]
     if held and batch.targets is None and loss in ("cross-entropy", "mse"):
         message = f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the"

@@ -110,8 +110,9 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         some, returned = batch.look(model, settings.per)
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
-    second = isinstance(returned, Tensor) and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
-    masked = isinstance(returned, Tensor) and bool((returned == -math.inf).any())
+    bare = isinstance(returned, Tensor)
+    second = bare and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
+    masked = bare and bool((returned == -math.inf).any())
     plain = replace(plain, draws=some.noise, returned_at=int(second and not some.dims), masked=masked)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
@@ -120,12 +121,9 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     with suppress(*UNFIT):
         lost = masked and callable(named) and not bool(named(returned.detach(), some.targets).isfinite())
     if lost:
-        why = (
-            "the loss is NaN or infinite at outputs of -inf, as of masked logits: look for 0 times infinity in it, or a"
-        )
-        raise HessdiagError(f"{why} masked target")
+        where = "look for 0 times infinity in it, or a masked target"
+        raise HessdiagError(f"the loss is NaN or infinite at outputs of -inf, as of masked logits: {where}")
     usual = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
-    bare = isinstance(returned, Tensor)
     if not (bare and batch.output is None and callable(named) and some.of_pairs(model, returned)):
         if usual or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
             return plain

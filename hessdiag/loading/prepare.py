@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import LOSSES, as_device, as_dtype, check_whole
-from hessdiag.data.batch import Batch, check_tensors
+from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import Read, Tally, reader
 from hessdiag.data.stream import batches as split
@@ -93,7 +93,6 @@ def prepare(
         reads = reader(module, batch_dim, examples, None)
         read = read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads, seed=seed)
     batch = replace(next(read).to(where, dtype), output=source.output)
-    check_tensors(module, batch)
     more = (later.to(where, dtype) for later in read)
     if data is None or loss is None or loss in LOSSES:  # what other losses read is found out later
         with preserve_state(module, seed=0, mode=mode, call=lambda: batch.narrow(0, 2).run(module)), torch.no_grad():

@@ -306,5 +306,6 @@ def test_masked_logits_of_minus_infinity_are_measured_as_large_numbers_and_a_los
     )
     found, same = (hessdiag.diagnose(net, x, t, loss=F.cross_entropy) for net in (one, other))
     assert (found.blocks, found.findings) == (same.blocks, same.findings)
+    assert hessdiag.describe(one, x).blocks == hessdiag.describe(other, x).blocks  # before it is known that they mask
     with pytest.raises(hessdiag.HessdiagError, match="NaN or infinite at outputs of -inf"):
         hessdiag.diagnose(one, x, t, loss=lambda y, t: F.cross_entropy(y, t) + 0 * y.log_softmax(1).sum())
