@@ -16,6 +16,7 @@ from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor, nn
 
 LOSSES = ("random-quadratic", "cross-entropy", "mse")  # of the outputs of any model
 TENSORS = "pass a tensor, such as torch.as_tensor(inputs), or a tuple or dict of tensors"
@@ -82,6 +83,29 @@ def check_model(model: Any) -> None:
     check_kind("model", model, nn.Module, f"pass a torch.nn.Module that is built, such as {built}")
     if lazy := [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]:
         raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
+
+
+def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
+    """Refuse weights without values, and inputs on another device or in another dtype."""
+    import torch
+
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            raise HessdiagError(
+                f"parameter {name!r} is on the meta device, without a value: build the model on another"
+            )
+        if not bool(parameter.data.isfinite().all()):
+            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
+    tensors = list(model.parameters())
+    if not tensors:
+        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
+    devices = {str(t.device) for t in (*tensors, *inputs)}
+    if len(devices) > 1:
+        raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
+    dtypes = {t.dtype for t in (*tensors, *inputs) if t.is_floating_point()}
+    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
+        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise HessdiagError(f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()")
 
 
 def as_dtype(dtype: Any) -> torch.dtype:

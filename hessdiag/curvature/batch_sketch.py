@@ -23,8 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.norms import Curvature, degrees_of_freedom, equal_parts, rounding_of, two_stages, widening
-from hessdiag.curvature.pairs import pair_statistics
+from hessdiag.curvature.norms import (
+    Curvature,
+    degrees_of_freedom,
+    equal_parts,
+    pair_statistics,
+    rounding_of,
+    two_stages,
+    widening,
+)
 from hessdiag.curvature.sketch import Directions, products_of
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, add, sum_over

@@ -29,8 +29,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.norms import Curvature, degrees_of_freedom, equal_parts, rounding_of, two_stages, widening
-from hessdiag.curvature.pairs import pair_sums
+from hessdiag.curvature.norms import (
+    Curvature,
+    degrees_of_freedom,
+    equal_parts,
+    pair_sums,
+    rounding_of,
+    two_stages,
+    widening,
+)
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, add, is_out_of_memory, sum_over
 from hessdiag.data.seeds import gaussians, stream

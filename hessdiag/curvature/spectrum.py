@@ -26,8 +26,7 @@ from scipy.linalg import eigh_tridiagonal
 from torch import Tensor, nn
 
 from hessdiag.curvature.measurement import EXACT_BATCH_OUTPUTS
-from hessdiag.curvature.norms import degrees_of_freedom, widening
-from hessdiag.curvature.pairs import pair_statistics
+from hessdiag.curvature.norms import degrees_of_freedom, pair_statistics, widening
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import functional_jacobians

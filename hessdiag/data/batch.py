@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import compress, zip_longest
 from typing import Any
@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_map_only
 
-from hessdiag.arguments import TENSORS, check_choice, few, kind_of
+from hessdiag.arguments import TENSORS, check_choice, few, kind_of, one_line
 from hessdiag.data.seeds import Noise, user_code
-from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # arguments of those names
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
@@ -227,10 +227,11 @@ def pick_output(returned: Any, which: str | int) -> Tensor:
 
 
 def _only(returned: Any, size: int | None, dim: int) -> Tensor:
-    """`logits`, or else the only floating-point tensor over the examples."""
+    """`logits`, the last hidden state, or else the only floating-point tensor over the examples."""
     held = held_by(returned)
-    if isinstance(logits := held.get("logits"), Tensor):
-        return logits
+    for name in ("logits", "last_hidden_state"):
+        if isinstance(usual := held.get(name), Tensor):
+            return usual
     real = {key: value for key, value in held.items() if isinstance(value, Tensor) and value.is_floating_point()}
     found = {k: v for k, v in real.items() if v.dim() and size in (None, v.shape[place_of_examples(v, size, dim)])}
     found = found or {key: value for key, value in real.items() if shares_dimension(value, size)}
@@ -388,6 +389,11 @@ class Batch:
             return self
         return self.map(lambda value: value[start:stop], size=stop - start, offset=self.offset + start)
 
+    def as_structure(self) -> Batch:
+        """All of it as one example, as a graph is."""
+        targets = None if self.targets is None else self.form.restore(self.targets)
+        return replace(self, as_one=True, structure=True, size=1, targets=targets, form=Form())
+
     def select(self, examples: Sequence[int]) -> Batch:
         """The examples of those numbers, in that order."""
         index = torch.tensor(examples)
@@ -511,13 +517,6 @@ class Batch:
             noise.append(split.movedim(max(at[-1], 0), 0) if own else Common(each))
         return replace(self, noise=tuple(noise), noise_at=tuple(at)), returned
 
-    def runs(self, model: nn.Module) -> bool:
-        """Whether the model takes it."""
-        with suppress(Exception):  # of the user's
-            self.run(model)
-            return True
-        return False
-
     def look(self, model: nn.Module, per: str) -> tuple[Batch, Any]:
         """A few examples with what the model draws for them, and what it returns."""
         return self.narrow(0, TRIED[per]).with_noise(model)
@@ -596,30 +595,32 @@ class Road:
             yield self.whole(batch)
 
 
+def road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
+    """For a loss of all that the model returns."""
+    if some.of_pairs(model, returned):
+        if per == "example":
+            message = "the outputs of an example have a number for each other one, as similarities have: pass"
+            raise CoupledError(f"{message} per='batch' (--per batch)")
+        return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
+    size = some.rows or 1
+    layout = Layout.of(returned, size=size)
+    either = any(value.shape[:2] == (size, size) for value in tensors_in(returned))  # may run over the examples
+    if either or (not layout.apart and per == "batch"):
+        more = batch if per == "batch" else batch.narrow(0, size + 1)
+        layout = Layout.of(more.run(model), size=more.rows)
+    if not layout.apart and per == "example" and callable(plain.loss):
+        try:
+            for one in some.chunks(1):
+                plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
+        except REFUSALS as error:
+            message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
+            raise CoupledError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
+    return replace(plain, output=layout, together=not layout.apart)
+
+
 def labels_of(held: Tensor, *, shifted: bool) -> Tensor:
     """Targets; where they are those of the next position, as in causal language models, the last one has none."""
     return F.pad(held[:, 1:], (0, 1), value=IGNORED) if shifted else held
-
-
-def check_tensors(model: nn.Module, batch: Batch) -> None:
-    """Refuse weights without values, and inputs on another device or in another dtype."""
-    for name, parameter in model.named_parameters():
-        if parameter.is_meta:
-            raise HessdiagError(
-                f"parameter {name!r} is on the meta device, without a value: build the model on another"
-            )
-        if not bool(parameter.data.isfinite().all()):
-            raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
-    tensors = list(model.parameters())
-    if not tensors:
-        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
-    devices = {str(t.device) for t in (*tensors, *batch.tensors)}
-    if len(devices) > 1:
-        raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
-    dtypes = {t.dtype for t in (*tensors, *batch.tensors) if t.is_floating_point()}
-    if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
-        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        raise HessdiagError(f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()")
 
 
 def _places(shape: torch.Size, fewer: torch.Size, count: int) -> list[int]:

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, Dataset
 
-from hessdiag.arguments import check_loss, check_model, did_you_mean, few
-from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs, check_tensors
+from hessdiag.arguments import check_loss, check_model, check_tensors, did_you_mean, few
+from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs
 from hessdiag.errors import HessdiagError
 
 Read = Callable[[Any, Any], Batch]
@@ -47,7 +47,7 @@ def batches_for(  # noqa: PLR0913, keyword-only options
     check_loss(loss)
     given = islice(batches_of(inputs, targets, tally, read=read), most)
     for each in [Batch.concatenate([*given])] if whole else given:
-        check_tensors(model, each)
+        check_tensors(model, each.tensors)
         yield replace(each, output=output)
 
 

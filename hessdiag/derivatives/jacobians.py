@@ -25,6 +25,7 @@ from hessdiag.derivatives.magnitude import largest_entry
 
 SMALL = 1e-8  # its fourth power is about the least normal float32
 FORMED = 2**24  # numbers of J held at once while its Gram matrix is summed up
+CACHED = 2**19  # the same of several examples on a processor, which stay in its cache
 CROSSED = 2**22  # the same while all rows are multiplied with all
 
 Form = TypeVar("Form", bound="Jacobian")
@@ -149,10 +150,12 @@ class LowRankJacobian(Jacobian):
         u = self.u
         if _pays_to_factor(u.shape[1], T, C * n) and not u.is_cuda:
             u = torch.linalg.qr(u, mode="r").R  # (B, T, T), with the same inner products
-        gram, channels = self.phi.new_zeros(B, C, C), max(1, FORMED // max(B * C * u.shape[1], 1))
-        for start in range(0, n, channels):
-            J = _formed(u, self.phi[:, :, start : start + channels])
-            gram += torch.bmm(J, J.mT)
+        gram, width = self.phi.new_zeros(B, C, C), C * u.shape[1]
+        few, channels = max(1, (FORMED if u.is_cuda else CACHED) // (width * n)), max(1, FORMED // width)
+        for b in range(0, B, few):
+            for c in range(0, n, channels):
+                J = _formed(u[b : b + few], self.phi[b : b + few, :, c : c + channels])
+                gram[b : b + few] += torch.bmm(J, J.mT)
         return enlarged(gram, self.size**2)
 
     def cross(self, other: Jacobian) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from hessdiag.arguments import one_line
 from hessdiag.data.batch import IGNORED, Form, Layout
 from hessdiag.data.seeds import Noise, stream, user_code
-from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import numbers_written
 
@@ -28,8 +28,6 @@ LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
 SUMS_TO_ONE = 1e-3
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
-# What a function's own code makes of tensors that it was not written for; its other errors are its author's.
-UNFIT = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
 EXAMPLES_TRIED, NUMBERS_TRIED = 64, 2**22  # examples and outputs on which a function is tried, at most
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
@@ -58,6 +56,9 @@ class Loss:
     def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
         """The same for a batch with these targets: what the batch's mean divides by depends on them all."""
         return self
+
+    def check_targets(self, targets: Tensor | None, like: Tensor) -> None:
+        """Refuse targets of a later batch that do not fit outputs `like` these, of any number of examples."""
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """What the loss's author gets for all examples together, a scalar."""
@@ -114,6 +115,9 @@ class MeanLoss(Loss):
 
     def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
         return MeanLoss(self.loss.of_batch(targets, like[0]))
+
+    def check_targets(self, targets: Tensor | None, like: Tensor) -> None:
+        self.loss.check_targets(targets, like[0])
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         return self.loss.of_all(y[0], targets).unsqueeze(0)
@@ -175,6 +179,9 @@ class MeanSquaredError(Loss):
     name = "mse"
     has_root = True
 
+    def check_targets(self, targets: Tensor | None, like: Tensor) -> None:
+        check_values(like, required(self.name, targets))
+
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         t = required(self.name, targets).to(y.dtype).reshape(y.shape)  # (B,) for one output (B, 1) too
         return (y - t).square().flatten(1).mean(dim=1)
@@ -224,6 +231,9 @@ class CrossEntropy(Loss):
         bound = copy.copy(self)
         bound.divisor = 1 / len(targets) if self.reduction == "sum" else float(counts.mean()) or 1.0
         return bound
+
+    def check_targets(self, targets: Tensor | None, like: Tensor) -> None:
+        class_dimension(like, required(self.name, targets), asked=self.class_dim, ignore_index=self.ignore_index)
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         joint = copy.copy(self)
@@ -376,7 +386,7 @@ class CallableLoss(Loss):
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
             return self._one(y, targets)
-        except UNFIT:  # it reads one example at a time
+        except REFUSALS:  # it reads one example at a time
             return super().of_all(y, targets)
 
     def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> None:
@@ -384,7 +394,7 @@ class CallableLoss(Loss):
         try:
             with Noise() as drawn:
                 values = self.value(y, targets)
-        except UNFIT as error:
+        except REFUSALS as error:
             raise self._unusable(y, targets, error) from error
         if drawn.noted:
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
@@ -403,7 +413,7 @@ class CallableLoss(Loss):
             return
         try:
             self.hessian_product(y, targets, torch.ones_like(y))
-        except UNFIT as error:
+        except REFUSALS as error:
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
             raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
 
@@ -417,11 +427,11 @@ class CallableLoss(Loss):
 
         try:
             whole = found(self.together)
-        except UNFIT:  # it reads one example at a time
+        except REFUSALS:  # it reads one example at a time
             return True
         try:
             return all(map(_alike, whole, found(self)))
-        except UNFIT:
+        except REFUSALS:
             return False
 
     def compares(self, y: Tensor, targets: Tensor | None) -> bool:
@@ -432,7 +442,7 @@ class CallableLoss(Loss):
             if bool((together.hessian_product(y, targets, z)[1:] != 0).any()):
                 return True
             whole, alone = together.gradient(y, targets), self.gradient(y, targets)
-        except UNFIT:
+        except REFUSALS:
             return False
         told = whole.abs() > SAME[whole.dtype] * whole.abs().max()
         return bool((told & (alone == 0)).any())
@@ -444,7 +454,7 @@ class CallableLoss(Loss):
             return apart
         try:
             found = Loss._gradient(self.together, y, targets)
-        except UNFIT:  # it reads one example at a time
+        except REFUSALS:  # it reads one example at a time
             return apart
         return found if _alike(found[1], apart[1]) else apart
 
@@ -466,7 +476,7 @@ class CallableLoss(Loss):
         message = f"the loss {self.name!r} cannot be called with {call}: {how} output=..."
         try:
             several = len(y) > 1 and bool(self._one(y, targets).isfinite())
-        except UNFIT:
+        except REFUSALS:
             several = False
         return CoupledError(f"{message}, or pass per='batch' (--per batch)") if several else HessdiagError(message)
 
@@ -524,7 +534,7 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     """
     chosen = CallableLoss(function, reading)
     written = 1
-    with suppress(*UNFIT), torch.enable_grad():
+    with suppress(*REFUSALS), torch.enable_grad():
         few = chosen.of_all(y.clone().requires_grad_(), None if targets is None else targets[: len(y)])
         written = numbers_written(few)
     most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
@@ -550,7 +560,7 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
     if reading.linear and not log_probabilities:
         return loss
     z, gradient = torch.randn(y.shape, generator=stream(0, "curvature of the loss")).to(y), loss.gradient(y, targets)
-    with suppress(*(UNFIT if reading.linear else ())):
+    with suppress(*(REFUSALS if reading.linear else ())):
         if bool((loss.hessian_product(y, targets, z) != 0).any()) or not bool((gradient != 0).any()):
             return loss
     for dim in log_probabilities if targets is not None and y.dim() > 1 else []:
@@ -585,16 +595,6 @@ def _cross_entropy_of(
         raise HessdiagError(f"loss {name!r} has reduction='none': use 'mean' or 'sum', one number an example")
     how = {key: getattr(module, key) for key in ("weight", "label_smoothing", "ignore_index", "reduction")}
     return CrossEntropy(dim, **how, joint=reading.per == "batch", name=name).of_batch(targets, y)
-
-
-def check_targets(loss: Loss, *, like: Tensor, targets: Tensor | None) -> None:
-    """Refuse targets of a later batch that do not fit outputs `like` these (of any number of examples)."""
-    if isinstance(loss, MeanLoss):
-        check_targets(loss.loss, like=like[0], targets=targets)
-    elif isinstance(loss, MeanSquaredError):
-        check_values(like, required(loss.name, targets))
-    elif isinstance(loss, CrossEntropy):
-        class_dimension(like, required(loss.name, targets), asked=loss.class_dim, ignore_index=loss.ignore_index)
 
 
 def sides_of(loss: Loss) -> int:

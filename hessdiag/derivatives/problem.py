@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessdiag.arguments import few, matching
 from hessdiag.data.batch import TARGETS, Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.trace import NetworkShape, Trace, check_finite, looked_up_in_common, run_dry, trace
+from hessdiag.network.trace import NetworkShape, Trace, looked_up_in_common, run_dry, trace
 
 
 @dataclass(frozen=True)
@@ -108,3 +109,14 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     if resolved.held:
         resolved.name += f" (through the outputs alone: it reads {few(resolved.held)}, too)"
     return MeanLoss(resolved) if batch.as_one else resolved
+
+
+def check_finite(y: Tensor) -> None:
+    """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
+    if bool(y.isfinite().all()):
+        return
+    why = "NaN or infinite outputs: look for weights or inputs that are too large, a softmax over masked entries alone,"
+    why += " or a division by zero"
+    if bool(y[y != -math.inf].isfinite().all()):
+        why = "outputs of -inf, as of masked logits: mask them with a number, as in masked_fill(mask, -1e9)"
+    raise HessdiagError(f"the model returned {why}")

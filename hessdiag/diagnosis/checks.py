@@ -34,17 +34,15 @@ from hessdiag.derivatives.backward import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
-from hessdiag.derivatives.problem import Problem
-from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.derivatives.problem import Problem, check_finite
+from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.trace import (
-    REFUSALS,
     BackwardError,
     LayerCall,
     Trace,
     backpropagate,
-    check_finite,
     looked_up_in_common,
     measured_layers,
     trace,

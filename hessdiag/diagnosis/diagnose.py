@@ -3,46 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from hessdiag.arguments import check_whole
-from hessdiag.curvature.measurement import Settings, measure_curvature
-from hessdiag.curvature.norms import Curvature, merge
-from hessdiag.data.batch import Batch, BatchDim, Inputs
-from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, add, unless_out_of_memory
+from hessdiag.curvature.measurement import Settings
+from hessdiag.data.batch import BatchDim, Inputs
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import Tally, batches_for
-from hessdiag.derivatives.losses import LossFunction, check_targets
-from hessdiag.derivatives.problem import Problem
-from hessdiag.diagnosis import checks
-from hessdiag.diagnosis.fit import with_fit
-from hessdiag.diagnosis.moments import block_reports, misread_in, moments_of, sum_moments
-from hessdiag.diagnosis.rules import find
-from hessdiag.diagnosis.signals import MAX_EXAMPLES
-from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.derivatives.losses import LossFunction
+from hessdiag.diagnosis.measure import bounded, measure, report_of
 from hessdiag.loading.first_call import first_call
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
-from hessdiag.network.blocks import Block
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import NetworkShape
 from hessdiag.parallel.processes import ALONE, default_group
 from hessdiag.parallel.progress import Progress, showing
-from hessdiag.results.records import versions
-from hessdiag.results.report import Heatmap, Report
-from hessdiag.results.signals import Signals
-
-LARGE = 2**24  # bytes of all parameters, whose gradients cost much: fewer examples are checked one by one
-GRADIENTS = 8  # of all parameters, that examples may take the memory of
-
-# What a measurement takes whatever is asked, by measurement: gradients of all parameters and of the largest one while
-# the model is checked, of all while blocks are measured, copies of the batch, and a few gradients of an example.
-CHECKED, LARGEST, MEASURED, COPIES, COTANGENTS, WORKING = 5, 2, 3, 2, 4, 2
+from hessdiag.results.report import Report
 
 
 def diagnose(
@@ -133,14 +113,14 @@ def diagnose(
         problem = problem if blocks is None else problem.only(blocks)
         settings = replace(settings, per="example") if one else settings
         memory = MemoryBudget.of(max_memory, weight.device)
-        memory = memory if max_memory is None else _bounded(memory, problem)
+        memory = memory if max_memory is None else bounded(memory, problem)
         shared = per == "example" and not problem.coupled
         mine = (group if shared else ALONE).shares(ready.stream)
         how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit, "whole": not shared or group.size == 1}
-        gathered = group.gather(lambda: _measure(problem, mine, settings, memory, **how))
+        gathered = group.gather(lambda: measure(problem, mine, settings, memory, **how))
         measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
         ran = {"per": per, "device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
-        return _report(settings, problem, measured, tally, **ran)
+        return report_of(settings, problem, measured, tally, **ran)
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
@@ -150,167 +130,3 @@ def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -
         report, model=source.name, init=prepared.init, data=prepared.data, batches_read=prepared.tally.read,
         batches_given=prepared.tally.given,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What one batch gave, or a process's share of it.
-
-    Attributes:
-        examples: how many.
-        blocks, shape, skipped: how they were read.
-        sums: see `hessdiag.diagnosis.moments`.
-        curvature: of its examples.
-        signals, missing: of the first batch, or why there are none.
-    """
-
-    examples: int
-    blocks: Sequence[Block]
-    shape: NetworkShape
-    skipped: tuple[tuple[str, str], ...]
-    sums: Sums
-    curvature: Curvature
-    signals: Signals | None = None
-    missing: str = "they were not asked for"
-
-
-def _measure(
-    problem: Problem, batches: Iterable[Batch], settings: Settings, memory: MemoryBudget, *, like: Tensor,
-    signals: bool, fit: bool, whole: bool,
-) -> list[Measured]:  # fmt: skip
-    """Measure one batch after the other; how the blocks are read is settled on the first.
-
-    `like` are outputs of a few examples, `whole` says that the batches are all examples, and no process's share.
-    """
-    alone = 2 if settings.quick or problem.shape.parameters >= LARGE else checks.FEW
-    few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
-    with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
-        try:
-            problem, mixed = check_few(problem, few, settings, before=like)
-        except CoupledError:
-            problem, mixed = _meeting(problem, settings, whole), set()
-
-    def moments(problem: Problem, examples: int) -> tuple[Problem, Sums, tuple[Signals | None, str]]:
-        how: dict[str, Any] = {"chunk": _chunk(problem, memory), "mixed": mixed, "signals": examples}
-        try:
-            return problem, *sum_moments(problem, settings, **how)
-        except CoupledError:
-            problem = _meeting(problem, settings, whole)
-            return problem, *sum_moments(problem, settings, **how)
-
-    measured: list[Measured] = []
-    for batch in batches:
-        if measured:
-            check_targets(problem.loss, like=like, targets=batch.targets)
-        problem = replace(problem, batch=batch, loss=problem.loss.of_batch(batch.targets, like))
-        at_once = max(checks.FEW, problem.shape.chunk(2, memory=memory.total // OVERHEAD))
-        shown = min(MAX_EXAMPLES, at_once, batch.size) if signals and not measured else 0
-        problem, sums, found = moments(problem, shown)
-        misread = misread_in(problem, sums)
-        if misread and measured:
-            raise HessdiagError(
-                f"block {next(iter(misread))!r} is used in another way from example {batch.offset} on:"
-                " measure batches that take the same path through the model, one kind at a time"
-            )
-        if misread:  # its Jacobian cannot be had by a rule
-            plain = [replace(b, structured=b.structured and b.name not in misread) for b in problem.blocks]
-            problem = problem.read_as(plain)
-            problem, sums, _ = moments(problem, 0)
-            problem = problem.without(misread_in(problem, sums))
-        if fit and (seen := found[0]) is not None:
-            found = with_fit(problem, seen, settings.seed, again=partial(moments, problem, seen.examples)), ""
-        curvature = measure_curvature(problem, settings, memory)
-        kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
-        measured.append(Measured(*kept, sums, curvature, *found))
-    return measured
-
-
-def _meeting(problem: Problem, settings: Settings, whole: bool) -> Problem:
-    """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
-    if not settings.quick or problem.meeting or not whole:
-        raise checks.mixing()
-    meeting = checks.where_mixed(problem, problem.batch.narrow(0, checks.MORE), settings.seed)
-    return replace(problem, coupled=True, meeting=meeting)
-
-
-def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:
-    """Check the model on a few examples, on two at least where more do not fit into memory.
-
-    Returns:
-        The problem with its blocks as they can be read, and the layers whose rows are no examples.
-    """
-    read = partial(checks.as_read, problem, few, settings.seed, before=before, nearby=not settings.quick)
-    found = unless_out_of_memory(read, examples=max(1, few.size - 1))
-    return found or check_few(problem, few.narrow(0, max(2, few.size // 2)), settings, before=before)
-
-
-def _chunk(problem: Problem, memory: MemoryBudget) -> int:
-    """Examples at once in a pass with few cotangents.
-
-    As each chunk has gradients of all parameters, those may take several times their memory.
-    """
-    room = min(GRADIENTS * problem.shape.parameters, memory.total // OVERHEAD)
-    return problem.shape.chunk(4, memory=max(memory.chunk, room))
-
-
-def _bounded(memory: MemoryBudget, problem: Problem) -> MemoryBudget:
-    """The memory that is left for examples and their cotangents.
-
-    Raises:
-        HessdiagError: what was asked for is less than a measurement of this model and batch takes.
-    """
-    parameters, inputs = problem.shape.parameters, sum(tensor.nbytes for tensor in problem.batch.tensors)
-    held = CHECKED * parameters + LARGEST * max(p.nbytes for p in problem.model.parameters()) + COPIES * inputs
-    least = held + WORKING * problem.shape.bytes_per_example(COTANGENTS)
-    if memory.total < least:
-        asked, taken, data, wanted = (f"{-(-size // 2**20)}MiB" for size in (memory.total, parameters, inputs, least))
-        raise HessdiagError(
-            f"max_memory {asked}: gradients of {taken} of parameters, {data} of inputs and one example at a time take"
-            f" about {wanted}: pass at least that, or a smaller batch"
-        )
-    left = memory.total - MEASURED * parameters - COPIES * inputs
-    return replace(memory, total=left, chunk=min(memory.chunk, max(memory.total - held, 0) // OVERHEAD))
-
-
-def _report(settings: Settings, problem: Problem, measured: Sequence[Measured], tally: Tally, **ran: Any) -> Report:
-    """Put together what all batches gave; `ran` has the fields of a report that say on what."""
-    first, sizes = measured[0], [part.examples for part in measured]
-    if any(part.blocks != first.blocks for part in measured):
-        raise HessdiagError("some examples take another path through the model than others: measure in one process")
-    problem = replace(problem, blocks=first.blocks, shape=first.shape, skipped=first.skipped)
-    curvature = merge([part.curvature for part in measured], sizes)
-    moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
-    size = sum(sizes) if settings.per == "batch" else 1
-    blocks = block_reports(problem, moments, curvature, size=size, matrix=settings.matrix)
-    weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight" and not settings.quick]
-    return Report(
-        blocks=blocks,
-        heatmap=Heatmap(
-            names=tuple(problem.blocks[i].name for i in weights),
-            numel=tuple(problem.blocks[i].numel for i in weights),
-            frobenius_sq=curvature.frobenius_sq[weights][:, weights],
-            stderr=curvature.stderr[weights][:, weights],
-        ),
-        skipped=problem.skipped,
-        model=type(problem.model).__name__,
-        init="as given",
-        loss=problem.loss.name,
-        matrix=settings.matrix,
-        mode=settings.mode,
-        method=curvature.method,
-        method_reason=curvature.reason,
-        seed=settings.seed,
-        batch_size=sum(sizes),
-        batches=tally.read if settings.per == "example" else 1,
-        batches_read=tally.read,
-        batches_given=tally.given,
-        outputs=problem.shape.outputs,
-        rtol=settings.rtol,
-        versions=versions(),
-        output_sq=moments.output_sq,
-        output_variance=moments.output_variance,
-        findings=() if first.signals is None else find(first.signals),
-        signals=first.signals,
-        signals_missing=first.missing,
-        **ran,
-    )

@@ -25,7 +25,7 @@ from hessdiag.data.batch import TRIED, Batch, BatchDim, Inputs, Road
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_for
 from hessdiag.derivatives.backward import FunctionalModel, mean_gradient, outputs_and_tangent
-from hessdiag.derivatives.losses import Loss, LossFunction, check_targets
+from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.problem import read_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import road_of
@@ -140,7 +140,7 @@ def _resolve(
     resolved = read_loss(model, first, road.loss, outputs, **settings.of_loss)
 
     def check(batch: Batch) -> Batch:
-        check_targets(resolved, like=outputs.y, targets=road.whole(batch).targets)
+        resolved.check_targets(road.whole(batch).targets, outputs.y)
         return batch
 
     for batch in batches[1:]:

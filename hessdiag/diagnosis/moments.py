@@ -7,42 +7,35 @@ formed. The same pass gives the signals of the network and checks how it is read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from hessdiag import scaling
 from hessdiag.curvature.measurement import Settings
-from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, sum_over
 from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
-from hessdiag.derivatives.problem import Problem
+from hessdiag.derivatives.problem import Problem, check_finite
 from hessdiag.diagnosis import checks
 from hessdiag.diagnosis.checks import GradientColumn
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.blocks import block_parameter
 from hessdiag.network.trace import (
     LayerCall,
-    LayerShape,
-    NetworkShape,
     Trace,
     backpropagate,
-    check_finite,
     measured_layers,
 )
-from hessdiag.results.numbers import Array, geometric_mean
-from hessdiag.results.report import BlockReport
+from hessdiag.results.numbers import Array
 from hessdiag.results.signals import Signals
 
 ROUNDINGS = 16  # of one number, that the sum of many is off by at most
@@ -54,43 +47,6 @@ NO_CURVATURE = 1e-12  # of the largest: rounding of float64
 HOOKED = "a hook of its own changes its gradient, which is not that of the loss: remove the hook to measure it"
 LAYER_SUMS = 8  # of every layer: see `_call_sums`
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
-
-
-@dataclass(frozen=True)
-class LayerMoments:
-    """Second moments of one layer's surroundings, over elements and examples.
-
-    Attributes:
-        x_sq, x_gradient_sq: E[x_l²] and E[Δx_l²].
-        out_sq, out_gradient_sq: E[x_{l+1}²] and E[Δx_{l+1}²].
-        out_curvature_sq: E[Δx_{l+1}²] with Δ the back-propagated S u, u ~ N(0, 1); multiply by E[y²] for γ_curvature.
-        multiplies: whether the layer multiplies its input by its one learnable scalar.
-    """
-
-    x_sq: float
-    x_gradient_sq: float
-    out_sq: float
-    out_gradient_sq: float
-    out_curvature_sq: float
-    multiplies: bool
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Moments of all examples.
-
-    Attributes:
-        layers: by owner path; those that were called.
-        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
-        without: names of blocks whose gradients are rounding, as those of a bias that a normalisation subtracts.
-        output_sq, output_variance: E[y²] and E[y²] − E[y]².
-    """
-
-    layers: Mapping[str, LayerMoments]
-    gradient_sq: Mapping[str, float]
-    output_sq: float
-    output_variance: float
-    without: frozenset[str] = frozenset()
 
 
 def sum_moments(
@@ -142,42 +98,6 @@ def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:
         why = checks.why_misread(block, sums[f"block {block.name}"], torch.finfo(parameter.dtype).eps, largest)
         found[block.name] = HOOKED if why and parameter._backward_hooks else why
     return {name: why for name, why in found.items() if why}
-
-
-def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
-    """Moments from sums over examples."""
-    examples, count, output_sum, output_sq = (float(value) for value in sums["outputs"])
-    layers = {}
-    for owner in measured_layers(problem.model, problem.blocks):
-        x_count, out_count, x_sq, dx, out_sq, dout, dcurved, more_than_multiplied = sums[f"layer {owner}"]
-        if x_count:
-            layers[owner] = LayerMoments(
-                x_sq=_mean(x_sq, x_count),
-                x_gradient_sq=_mean(dx, x_count),
-                out_sq=_mean(out_sq, out_count),
-                out_gradient_sq=_mean(dout, out_count),
-                out_curvature_sq=_mean(dcurved, out_count),
-                multiplies=not more_than_multiplied,
-            )
-    squared, without = {}, frozenset(block.name for block in problem.blocks if _is_rounding(problem, block, sums))
-    for block in problem.blocks:
-        square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / float(sums["measured"])
-        if per == "batch":
-            square = float(np.square(sums[f"gradient {block.name}"] / examples).sum())
-        squared[block.name] = 0.0 if block.name in without else square / block.numel
-    mean, mean_sq = _mean(output_sum, count), _mean(output_sq, count)
-    return Moments(layers, squared, mean_sq, mean_sq - mean**2, without)
-
-
-def _is_rounding(problem: Problem, block: Block, sums: Sums) -> bool:
-    """Whether a block's gradients, of the loss and of random cotangents, are the rounding of sums that cancel."""
-    row, eps = sums[f"block {block.name}"], torch.finfo(block_parameter(problem.model, block).dtype).eps
-    size = max(float(row[GradientColumn.SQ]), float(row[GradientColumn.SCALE]))
-    return 0 < size <= (ROUNDINGS * eps) ** 2 * float(row[GradientColumn.TERMS])
-
-
-def _mean(total: float, count: float) -> float:
-    return float(total / count) if count else math.nan
 
 
 def _sums(
@@ -312,77 +232,3 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
         return sent
     drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape)).to(y).div_(math.sqrt(wanted))
     return loss.hessian_products(y, part.targets, drawn)
-
-
-# Theory and measurement of every block side by side.
-
-MOMENTS = ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq")
-FACTORS = ("activation_scaling", "gamma", "gamma_intrinsic", "gamma_curvature")
-
-
-def block_reports(
-    problem: Problem, moments: Moments, curvature: Curvature, *, size: int, matrix: str
-) -> tuple[BlockReport, ...]:
-    """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
-    rows = []
-    for i, block in enumerate(problem.blocks):
-        weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
-        scales = _scales(block, problem.shape, moments, weight_sq)
-        scales |= {key: scales[key] / size for key in FACTORS[1:]}
-        norm = float(curvature.frobenius_sq[i, i])
-        none = block.name in moments.without and matrix == "ggn" and not math.isnan(norm)
-        sigma = 0.0 if none else norm / block.numel
-        rows.append(
-            BlockReport(
-                **block.described,
-                **scales,
-                nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
-                weight_sq=weight_sq,
-                avg_sq_singular_value=sigma,
-                stderr=float(curvature.stderr[i, i]) / block.numel,
-                ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
-                relative_ratio=math.nan,
-                products=int(curvature.products[i]),
-                ended=curvature.ended(i),
-                trace=0.0 if none else float(curvature.traces[i]),
-            )
-        )
-    usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
-    return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
-
-
-def _scales(block: Block, shape: NetworkShape, moments: Moments, weight_sq: float) -> dict[str, Any]:
-    """Sites, per-example factors and moments of one block; NaN where the theory has none or it was never called."""
-    found: dict[str, Any] = {"sites_in": 0, "sites_out": 0, **dict.fromkeys(FACTORS, math.nan)}
-    owners = [owner for owner in block.owners if owner in moments.layers]
-    if len(owners) != 1:  # never called, or shared by layers whose surroundings differ
-        return found
-    layer = moments.layers[owners[0]]
-    found |= {key: getattr(layer, key) for key in MOMENTS}
-    if not block.multiplies:
-        return found
-    sizes = shape.layers[owners[0]]
-    varsigma = scaling.activation_scaling(sizes.inputs, layer.x_gradient_sq, layer.x_sq)
-    intrinsic = math.nan
-    if block.kind == "weight" or layer.multiplies:
-        intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
-    gamma = _gamma(block, sizes, layer, layer.out_gradient_sq)
-    curved = _gamma(block, sizes, layer, layer.out_curvature_sq * moments.output_sq)
-    factors = zip(FACTORS, (varsigma, gamma, intrinsic, curved), strict=True)
-    return found | {"sites_in": sizes.sites_in, "sites_out": sizes.sites, **dict(factors)}
-
-
-def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float) -> float:
-    """Extrinsic γ of a block, with E[Δx_{l+1}²] given."""
-    if block.kind == "scalar" and not layer.multiplies:
-        return math.nan
-    # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.
-    return scaling.gamma(
-        block.kind,
-        fan_in=sizes.channels_in if block.kind == "scalar" else block.fan_in,
-        kernel=math.prod(block.kernel),
-        sites_out=sizes.sites,
-        x_sq=layer.x_sq,
-        delta_sq=delta_sq,
-        out_sq=layer.out_sq,
-    )

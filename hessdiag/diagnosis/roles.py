@@ -237,7 +237,6 @@ def at_its_end(node: Node) -> dict[str, float]:
 NEARLY_ALL = 0.99  # of a row's weight
 CLOSE = 1e-3  # of norms to each other
 
-VARY = 1e-4  # by which scores differ, far beyond rounding
 
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 _ON_SCORES = re.compile(r"(Safe)?Softmax|Add|Sub|Mul|Div|MaskedFill|Where")
@@ -257,8 +256,7 @@ def attentions(
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
         its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one of several
         keys; labels: "astray" where its weights sum to 1 over another dimension than the one that is mixed,
-        "one key" where there is no other, "drowned" where weights are all equal though the products of queries and keys
-        are not.
+        "one key" where there is no other.
     """
     softmaxes = [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name()) and each not in graph.constant]
     for node in softmaxes:
@@ -270,29 +268,17 @@ def attentions(
             if (rows := rows[(rows > 0).sum(-1) > 1]).numel():  # a mask may leave a row a single key
                 peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
             astray = alone or any(map(_is_astray, products))
-            labels = {"one key"} if one_key else {"astray"} if astray else {"drowned"} if _is_drowned(node) else set()
-            yield written_by(node, layers, owners), peaked, labels
+            yield written_by(node, layers, owners), peaked, {"one key"} if one_key else {"astray"} if astray else set()
 
 
-def _is_drowned(softmax: Node) -> bool:
-    """Whether the weights of an attention are alike, up to a mask, though the scores that it is of vary."""
-    weights = softmax._saved_result.detach()
-    some, largest = weights > 0, weights.amax(-1, keepdim=True)
-    if weights.dim() < 2 or bool((some & (weights != largest)).any()) or float(some.sum(-1).double().mean()) < 2:
-        return False
-    factors = [each[:1] if each.dim() > 2 else each for each in _compared(softmax)]
-    return len(factors) == 2 and float((factors[0] @ factors[1]).std()) > VARY
-
-
-def _compared(softmax: Node) -> list[Tensor]:
-    """The queries and keys whose products a softmax is of, as far as they are known."""
+def _compares(softmax: Node) -> bool:
+    """Whether a softmax is of products of queries and keys, as far as they are known."""
     node = softmax
     while not _PRODUCT.fullmatch(node.name()):
         if not (passes_unchanged(node) or _ON_SCORES.match(node.name())) or not parents_of(node):
-            return []
+            return False
         node = parents_of(node)[0]
-    saved = (getattr(node, name, None) for name in ("_saved_self", "_saved_mat2"))
-    return [each.detach() for each in saved if each is not None]
+    return all(getattr(node, name, None) is not None for name in ("_saved_self", "_saved_mat2"))
 
 
 def _is_of_one(node: Node) -> bool:
@@ -305,7 +291,7 @@ def _is_alone(softmax: Node) -> bool:
     products with one key.
     """
     shape = softmax._saved_result.shape
-    return _is_of_one(softmax) and len(shape) > 2 and max(shape[-2:]) > 1 and len(_compared(softmax)) < 2
+    return _is_of_one(softmax) and len(shape) > 2 and max(shape[-2:]) > 1 and not _compares(softmax)
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:

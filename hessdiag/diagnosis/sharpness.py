@@ -21,7 +21,7 @@ from hessdiag.derivatives.losses import LossFunction
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import CurvatureOperator, Matrix
 from hessdiag.diagnosis.checks import FEW
-from hessdiag.diagnosis.diagnose import check_few
+from hessdiag.diagnosis.measure import check_few
 from hessdiag.loading.first_call import first_call
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.preserve import preserve_state

@@ -13,12 +13,10 @@ CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault
 ONE_CLASS, SMALLER = 8.0, 10.0  # times the loss of a guess, of outputs near zero; times their E[y²], that is wanted
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
-SHRUNK = 1e-5  # E[x²] of what a layer writes over what it reads
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 500.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
 VARIES, VARIES_WARNING = 3e-3, 1e-3
-SIGMOIDS, SQUASHED, SQUASHED_WARNING = 3, 1e-4, 1e-8  # layers in a row, of which each passes on a sixteenth or less
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -83,7 +81,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     ends = [net.layers[o] for o in net.backbone if "output" in net.layers[o].labels]  # one of which may read ones
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     if not varying <= SILENT:
-        return _shrunk(net)
+        return None
     if net.zero_heads:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -105,23 +103,6 @@ def nothing_arrives(net: Net) -> Finding | None:
     opens = any(p.gradient == "some" for p in zeros)
     severity: Severity = "fault" if varying == 0 and not opens else "warning"  # no optimiser brings it back
     return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
-
-
-def _shrunk(net: Net) -> Finding | None:
-    """HD102 of one layer, with no normalisation behind it that makes up for it."""
-    last_norm = max((net.order[o] for o, layer in net.layers.items() if "norm" in layer.labels), default=-1)
-    hit = {
-        min((p for p in net.matrices if o in p.owners), key=lambda p: p.weight_sq).name: layer.x_sq / layer.out_sq
-        for o in net.hidden
-        if 0 < (layer := net.layers[o]).out_sq < SHRUNK * layer.x_sq and net.order[o] > last_norm
-        and not {"add", "self-add", "gate", "output"} & {*layer.labels}
-    }  # fmt: skip
-    if not (blocks := worst_first(hit)):
-        return None
-    times, usual = short(math.sqrt(hit[blocks[0]])), short(SHRUNK**-0.5)
-    message = f"The outputs of {listed(blocks)} are {times}× smaller than the inputs (usual: below {usual}×)."
-    advice = f"Draw it larger: multiply {blocks[0]} by {times}."
-    return Finding("HD102", "warning", blocks, message, advice, 1 / hit[blocks[0]], SHRUNK)
 
 
 def depth_scale(net: Net) -> Finding | None:
@@ -273,13 +254,6 @@ def drowned(net: Net) -> Finding | None:
     path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
     if path is None:
         return None
-    squashed = tuple(net.name_of(o) for o in net.hidden if net.layers[o].labels == ("sigmoid",))  # no gates
-    least = min(layer.x_varies for layer in net.layers.values() if layer.x_varies > 0)
-    if len(squashed) >= SIGMOIDS and least < SQUASHED and not net.normalised:
-        message = f"Sigmoids behind {listed(squashed)} write about one half: {short(100 * least)} % of"
-        message += f" what they pass on varies between examples (usual: above {short(100 * SQUASHED)} %)."
-        advice = "Take ReLUs or tanhs in hidden layers, or normalise what sigmoids read."
-        return Finding("HD110", graded(-least, -SQUASHED_WARNING), squashed, message, advice, least, SQUASHED)
     layer = net.layers[path]
     added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
     shared = [net.name_of(o) for o in layer.sources if "softmax" in net.layers[o].labels]  # by all units alike
@@ -520,11 +494,7 @@ def saturation(net: Net) -> Finding | None:
 
 
 def peaked_attention(net: Net) -> Finding | None:
-    """HD112: attention puts nearly all of its weight on one key, or the same on all of them whatever the scores are."""
-    if blocks := net.labelled("drowned"):
-        message = f"The attention of {listed(blocks)} has the same weight on every key, whatever the products are."
-        advice = "Look for a large number that is added to all scores, as of a mask: rounding leaves nothing of them."
-        return Finding("HD112", "warning", blocks, message, advice, 1.0, 0.0)
+    """HD112: attention puts nearly all of its weight on one key."""
     hit = {p.name: net.layers[path].peaked for path, p in net.weight_of.items() if net.layers[path].peaked > PEAKED}
     if not (blocks := worst_first(hit)):
         return None

@@ -28,9 +28,10 @@ from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import Graph, added_to_themselves, at_its_end, attentions, mixing_views, written_by
+from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import noted_dropouts
-from hessdiag.network.trace import REFUSALS, backpropagate
+from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64

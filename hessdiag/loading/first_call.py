@@ -31,11 +31,12 @@ from hessdiag.data.batch import (
     labels_of,
     mapped,
     own_loss,
+    road_of_all,
     tensors_in,
 )
-from hessdiag.derivatives.losses import SAME, UNFIT, LossFunction, Reading, resolve_loss
+from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem, read_loss
-from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import try_model
@@ -71,28 +72,31 @@ def first_call(
     Raises:
         HessdiagError: there is nothing to measure, or the loss does not fit.
     """
-    try:
-        road = road_of(model, first, loss, settings)
-        stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
-        batch = next(stream)
-        found, skipped = find_blocks(model, vectors=vectors)
-        if not found:
-            why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
-            what = f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure"
-            raise HessdiagError(f"{what} ({why})")
-        fixed: AbstractContextManager[list[bool]] = nullcontext([]) if batch.as_one else fixed_statistics()
-        with fixed as taken:
-            dry = try_model(model, batch, found, examples=TRIED[settings.per])
-        resolved = read_loss(model, batch, road.loss, dry.outputs, **settings.of_loss, linear=settings.quick)
-        coupled = any(taken)
-        if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
-            what = "a normalisation joins the examples, and the model returns a number of them all: pass"
-            raise CoupledError(f"{what} per='batch' (--per batch)")
-    except CoupledError:
-        if settings.per == "batch" or not settings.quick:
-            raise
-        whole, settings = Batch.concatenate([first, *others]), replace(settings, per="batch")
-        return first_call(model, whole, iter(()), loss, settings, vectors=vectors)
+    while True:
+        try:
+            road = road_of(model, first, loss, settings)
+            stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
+            batch = next(stream)
+            found, skipped = find_blocks(model, vectors=vectors)
+            if not found:
+                why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
+                what = f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure"
+                raise HessdiagError(f"{what} ({why})")
+            fixed: AbstractContextManager[list[bool]] = nullcontext([]) if batch.as_one else fixed_statistics()
+            with fixed as taken:
+                dry = try_model(model, batch, found, examples=TRIED[settings.per])
+            resolved = read_loss(model, batch, road.loss, dry.outputs, **settings.of_loss, linear=settings.quick)
+            coupled = any(taken)
+            if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
+                what = "a normalisation joins the examples, and the model returns a number of them all: pass"
+                raise CoupledError(f"{what} per='batch' (--per batch)")
+            break
+        except CoupledError:
+            if first.as_one or not settings.quick:
+                raise
+            whole = Batch.concatenate([first, *others])
+            first, others = whole.as_structure() if settings.per == "batch" else whole, iter(())
+            settings = replace(settings, per="batch")
     problem = Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled)
     return Opened(problem, chain([batch], stream), dry.outputs.y, settings)
 
@@ -118,7 +122,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
     lost = False
-    with suppress(*UNFIT):
+    with suppress(*REFUSALS):
         lost = masked and callable(named) and not bool(named(returned.detach(), some.targets).isfinite())
     if lost:
         where = "look for 0 times infinity in it, or a masked target"
@@ -129,7 +133,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             return plain
         try:
             named(mapped(returned, lambda v: v.detach().contiguous()), some.targets)
-        except UNFIT as error:
+        except REFUSALS as error:
             try:
                 some.read(returned)
             except HessdiagError:
@@ -139,30 +143,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                     " write it for these, or name the output that it is of, as in output=0 (--output 0)"
                 ) from error
             return plain
-    return _road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
-
-
-def _road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
-    """For a loss of all that the model returns."""
-    if some.of_pairs(model, returned):
-        if per == "example":
-            message = "the outputs of an example have a number for each other one, as similarities have: pass"
-            raise CoupledError(f"{message} per='batch' (--per batch)")
-        return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
-    size = some.rows or 1
-    layout = Layout.of(returned, size=size)
-    either = any(value.shape[:2] == (size, size) for value in tensors_in(returned))  # may run over the examples
-    if either or (not layout.apart and per == "batch"):
-        more = batch if per == "batch" else batch.narrow(0, size + 1)
-        layout = Layout.of(more.run(model), size=more.rows)
-    if not layout.apart and per == "example" and callable(plain.loss):
-        try:
-            for one in some.chunks(1):
-                plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
-        except UNFIT as error:
-            message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
-            raise CoupledError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
-    return replace(plain, output=layout, together=not layout.apart)
+    return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
 
 
 def _usual(targets: Tensor | None) -> str:

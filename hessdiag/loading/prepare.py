@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import LOSSES, as_device, as_dtype, check_whole
+from hessdiag.arguments import as_device, as_dtype, check_whole
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import Read, Tally, reader
@@ -94,14 +94,11 @@ def prepare(
         read = read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads, seed=seed)
     batch = replace(next(read).to(where, dtype), output=source.output)
     more = (later.to(where, dtype) for later in read)
-    if data is None or loss is None or loss in LOSSES:  # what other losses read is found out later
+    if data is None:
         with preserve_state(module, seed=0, mode=mode, call=lambda: batch.narrow(0, 2).run(module)), torch.no_grad():
             outputs = try_model(module, batch, name=f"model {source.name!r}").outputs
-        if loss == "cross-entropy" and class_dim is None:
-            class_dim = network.class_dim if outputs.y.dim() > 2 else None
-        if data is None:
-            usual = class_dim if class_dim is not None else outputs.class_dim
-            batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
+        usual = class_dim if class_dim is not None else outputs.class_dim
+        batch = replace(batch, targets=random_targets(outputs.y, batch.size, loss=loss, class_dim=usual, seed=seed))
     how = {"class_dim": class_dim, "batch_dim": batch_dim, "examples": examples, "output": source.output}
     return Prepared(module, batch, origin, origin_of_data, more, how, tally)
 

@@ -1,8 +1,7 @@
 """From what a user types for MODEL to a network that can be built afresh; nothing is ever downloaded.
 
 Networks of transformers, timm and torchvision have random weights. Those of transformers compute attention step by
-step, because the fused kernels have no forward-mode derivative, and return their logits: for text, (B, positions,
-classes) becomes (B, classes, positions), as torch's cross-entropy wants them.
+step, because the fused kernels have no forward-mode derivative.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_number, did_you_mean, few, kind_of
-from hessdiag.data.batch import pick_output
+from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
 from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
@@ -31,8 +29,6 @@ SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
-OUTPUTS = ("logits", "last_hidden_state")
-PADDING_ADVICE = "warn_if_padding_and_no_attention_mask"
 FORMS = (
     "lenet, mlp:784-384-64-10, package.module:function, ./file.py:function, timm:NAME, torchvision:NAME or"
     " hf:CONFIG.json, a configuration saved with save_pretrained (nothing is downloaded)"
@@ -97,15 +93,10 @@ class TokenInputs:
 
 @dataclass(frozen=True)
 class Network:
-    """A network and how to draw its inputs; None where nothing says what it reads.
-
-    Attributes:
-        class_dim: dimension of the classes in outputs of more than two, where it is known.
-    """
+    """A network and how to draw its inputs; None where nothing says what it reads."""
 
     module: nn.Module
     inputs: NormalInputs | TokenInputs | None
-    class_dim: int | None = None
 
     @property
     def input_size(self) -> tuple[int, ...] | None:
@@ -161,7 +152,7 @@ def resolve_model(
             raise HessdiagError("a ModelSource takes no widths, arguments or input_size: pass a name or a function")
         source = model
     elif isinstance(model, str):
-        source = _named(model, given, size, output)
+        source = _named(model, given, size)
     elif isinstance(model, nn.Module):
         raise HessdiagError("model is a network that is already built: pass a function that builds it afresh")
     elif callable(model):
@@ -224,12 +215,10 @@ def as_size(value: Any) -> tuple[int, ...] | None:
     return tuple(sizes) if whole else None
 
 
-def _named(
-    name: str, arguments: Mapping[str, Any], size: tuple[int, ...] | None, output: str | int | None
-) -> ModelSource:
+def _named(name: str, arguments: Mapping[str, Any], size: tuple[int, ...] | None) -> ModelSource:
     head, colon, tail = name.partition(":")
     if head == "hf":
-        return _transformers(name, arguments, size, output)
+        return _transformers(name, arguments, size)
     if name in BUILT_IN:
         function = BUILT_IN[name]
     elif head == "mlp" and colon:
@@ -248,9 +237,8 @@ def _check_module(module: Any, label: str) -> nn.Module:
     if not isinstance(module, nn.Module):
         what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
         raise HessdiagError(f"{label} returned {what}: return a torch.nn.Module, or (module, input_size)")
+    check_model(module)
     for name, parameter in module.named_parameters():
-        if nn.parameter.is_lazy(parameter):
-            raise HessdiagError(f"{label} has a lazy parameter {name!r}: run the network once before returning it")
         if parameter.is_meta and torch.get_default_device().type != "meta":
             raise HessdiagError(f"{label} has {name!r} on the meta device: build it with numbers, on the CPU")
     return module
@@ -327,9 +315,7 @@ def _checked_name(specification: str, known: list[str], arguments: Mapping[str, 
     return name
 
 
-def _transformers(
-    specification: str, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None, output: str | int | None
-) -> ModelSource:
+def _transformers(specification: str, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
     label = f"model {specification!r}"
     path = Path(specification.partition(":")[2])
@@ -351,28 +337,9 @@ def _transformers(
             if getattr(config, "pad_token_id", None) is None:
                 # Classifiers of sequences look for padding even where there is none; no token has this id.
                 module.config.pad_token_id = -1  # type: ignore[union-attr]
-            for part in module.modules():
-                if hasattr(part, PADDING_ADVICE):  # looks into the tokens, which vectorised derivatives cannot
-                    setattr(part, PADDING_ADVICE, lambda *args: None)
-            text = isinstance(inputs, TokenInputs)
-            module.register_forward_hook(partial(_logits_alone, label=label, text=text, which=output))
-        return Network(module, inputs, class_dim=1 if text else None)
+        return Network(module, inputs)
 
     return ModelSource(specification, build)
-
-
-def _logits_alone(
-    module: nn.Module, args: Any, output: Any, *, label: str, text: bool, which: str | int | None
-) -> Tensor | dict[str | int, Tensor]:
-    """A forward hook rather than a wrapping module, so that parameters keep their names, in tables and checkpoints."""
-    found = [output[name] for name in OUTPUTS if isinstance(output, Mapping) and output.get(name) is not None]
-    y = pick_output(output, which) if which is not None else found[0] if found else None
-    if not isinstance(y, Tensor):
-        held = few(output, 8) if isinstance(output, Mapping) else type(output).__name__
-        message = f"{label} returns no logits but {held}: name an architecture for one task in the configuration,"
-        raise HessdiagError(f"{message} or one of these as output='NAME' (--output NAME)")
-    y = y.movedim(-1, 1) if text and y.dim() > 2 else y  # the classes first
-    return y if which is None else {which: y}
 
 
 def _config(transformers: Any, record: Any, arguments: Mapping[str, Any], label: str) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,10 +18,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
 
-REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AssertionError)  # of layers that cannot read inputs
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
 
@@ -409,17 +409,6 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     return DryRun(replace(seen.outputs, y=seen.y.detach()), shape, tuple(read))
 
 
-def check_finite(y: Tensor) -> None:
-    """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
-    if bool(y.isfinite().all()):
-        return
-    why = "NaN or infinite outputs: look for weights or inputs that are too large, a softmax over masked entries alone,"
-    why += " or a division by zero"
-    if bool(y[y != -math.inf].isfinite().all()):
-        why = "outputs of -inf, as of masked logits: mask them with a number, as in masked_fill(mask, -1e9)"
-    raise HessdiagError(f"the model returned {why}")
-
-
 def try_model(
     model: nn.Module, batch: Batch, blocks: Sequence[Block] = (), *, name: str = "", examples: int = 2
 ) -> DryRun:
@@ -432,23 +421,29 @@ def try_model(
             raise
         own = error
     try:
-        tried.call(model)
+        tried.run(model)
     except Exception as error:  # what the model itself has against these inputs, unwatched
         if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         if not (name or isinstance(error, REFUSALS)):
             raise
-        if tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors) and batch.runs(model):
+        if tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors) and _works(partial(batch.run, model)):
             what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(error)})"
-            lists = any(isinstance(v, list) and len(v) == batch.size for v in (*batch.args, *batch.kwargs.values()))
-            how = "pass its lists, which have an entry for each example, as tensors" if lists else "keep examples apart"
-            raise HessdiagError(f"{what}: {how}, or pass examples='one'") from error
+            raise CoupledError(f"{what}: keep examples apart, or pass examples='one'") from error
         shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
         ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
         largest = f", indices up to {max(ids)}" if ids else ""
         read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(error)})"
         raise HessdiagError(f"{read}{_advice(model, batch)}") from error
     raise own
+
+
+def _works(call: Callable[[], object]) -> bool:
+    """Whether a call of the user's code comes to its end."""
+    with suppress(Exception):
+        call()
+        return True
+    return False
 
 
 def _advice(model: nn.Module, batch: Batch) -> str:

@@ -25,9 +25,9 @@ class LayerSignals(Record):
         path, kind: where it is in the model, and the name of its class.
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
-            keys), `"one key"`, `"astray"`, `"drowned"` (of these into a softmax of one number, whose weights do not sum
-            to 1 over what they mix, or are alike whatever they are of), `"mixed"` (into a view that mixes axes),
-            `"idle"` (into a nonlinearity that does nothing), and names of nonlinearities.
+            keys), `"one key"`, `"astray"` (of these into a softmax of one number, whose weights do not sum to 1 over
+            what they mix), `"mixed"` (into a view that mixes axes), `"idle"`
+            (into a nonlinearity that does nothing), and names of nonlinearities.
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.

@@ -134,7 +134,7 @@ def test_max_spread_is_a_gate_that_the_spread_itself_passes(run, tmp_path: Path,
 
 
 def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessdiag.diagnosis.diagnose.sum_moments", lambda *_, **__: pytest.fail("measured"))
+    monkeypatch.setattr("hessdiag.diagnosis.measure.sum_moments", lambda *_, **__: pytest.fail("measured"))
     status, out, err = run("describe lenet --batch-size 16")
     assert (status, err) == (0, "")
     assert re.search(r"\nconv1.weight +6×3×5×5 +450 +3 +6 +196 +weight +Conv2d\n", out)

@@ -97,7 +97,7 @@ def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
         found = sketched(problem, seed, rtol=0.15)
         assert (np.abs(np.diagonal(found.frobenius_sq) - dense) <= 5 * np.diagonal(found.stderr)).all()
         for i, block in enumerate(problem.blocks):
-            assert found.ended(i) == "rtol" or block.kind != "weight"
+            assert found.ended[i] == "rtol" or block.kind != "weight"
     assert max(sketched(problem, 0, rtol=1e-3, max_products=30).products) <= 30
 
 

@@ -10,9 +10,8 @@ import transformers
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.curvature import pairs, sketch
-from hessdiag.curvature.norms import Curvature, equal_parts, merge, times_wanted, widening
-from hessdiag.curvature.pairs import pair_statistics, pair_sums
+from hessdiag.curvature import norms, sketch
+from hessdiag.curvature.norms import Curvature, equal_parts, merge, pair_statistics, pair_sums, times_wanted, widening
 from hessdiag.curvature.sketch import BASIS, Directions, may_draw_classes, range_basis, weight_jvps
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
@@ -60,7 +59,7 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
 
 
 def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
-    """h_km of the random directions, pair by pair: terms of the basis are shared out to all pairs."""
+    """h_km of the random directions, pair by pair: terms of the basis are shared out to all norms."""
     q = len(H) - fixed
     kernel = torch.zeros(q, q, dtype=H.dtype)
     for k in range(q):
@@ -99,7 +98,7 @@ def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
 def test_examples_are_summed_whatever_is_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gram = torch.randn(5, 3, 6, 6, dtype=torch.float64)
     whole = pair_sums(gram, fixed=1)
-    monkeypatch.setattr(pairs, "AT_ONCE", 2 * 3 * 6 * 6)
+    monkeypatch.setattr(norms, "AT_ONCE", 2 * 3 * 6 * 6)
     few = pair_sums(gram, fixed=1)
     for key, value in whole.items():
         assert few[key] == pytest.approx(value, rel=1e-12), key
@@ -125,10 +124,10 @@ def test_parts_of_a_variance_samples_for_an_error_and_means_over_batches() -> No
     assert both.frobenius_sq[0, 0] == pytest.approx(1.75)
     assert both.stderr[0, 0] == pytest.approx(math.hypot(0.75 * 0.3, 0.25 * 0.4))
     assert both.products.tolist() == [4]
-    assert both.ended(0) == "sampled"
-    assert merge([of(1.0, 0.3, rtol=0.2), of(4.0, 0.4, rtol=0.2)], [3, 1]).ended(0) == "rtol"
-    assert merge([of(1.0, 0.3, rtol=0.1), of(4.0, 0.4, rtol=0.1)], [3, 1]).ended(0) == "budget"
-    assert merge([of(1.0, 0.0), of(4.0, 0.0)], [1, 1]).ended(0) == "exact"
+    assert both.ended[0] == "sampled"
+    assert merge([of(1.0, 0.3, rtol=0.2), of(4.0, 0.4, rtol=0.2)], [3, 1]).ended[0] == "rtol"
+    assert merge([of(1.0, 0.3, rtol=0.1), of(4.0, 0.4, rtol=0.1)], [3, 1]).ended[0] == "budget"
+    assert merge([of(1.0, 0.0), of(4.0, 0.0)], [1, 1]).ended[0] == "exact"
 
 
 TOKENS, VOCABULARY = 16, 1100

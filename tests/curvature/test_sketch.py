@@ -13,8 +13,7 @@ import hessdiag
 from hessdiag.curvature import sketch
 from hessdiag.curvature.exact import exact_per_example
 from hessdiag.curvature.measurement import Settings, measure_curvature
-from hessdiag.curvature.norms import Curvature
-from hessdiag.curvature.pairs import pair_statistics
+from hessdiag.curvature.norms import Curvature, pair_statistics
 from hessdiag.curvature.sketch import BASIS, Directions, directions_for, mean_of, products_of, range_basis
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
@@ -93,7 +92,7 @@ def two_stages() -> tuple[Curvature, Curvature, list[tuple[Directions, tuple[Arr
 
 def test_a_second_stage_of_its_own_reaches_the_error_that_is_asked_for(two_stages) -> None:
     exact, found, _ = two_stages
-    assert {found.ended(i) for i in range(len(found.products))} == {"rtol"}
+    assert {found.ended[i] for i in range(len(found.products))} == {"rtol"}
     errors = np.diagonal(found.stderr)
     assert (errors <= 0.05 * np.diagonal(found.frobenius_sq)).all()
     assert (np.abs(np.diagonal(found.frobenius_sq - exact.frobenius_sq)) <= 4 * errors).all()

@@ -96,7 +96,6 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD101", lambda v: network(initial_loss=2.3 * v, loss_kind="mse"), 2.98, 3.02),
     ("HD102", lambda v: network(layers={"head": {"x_sq": 1e-3, "x_varies": v / 1e-3}}), 1.02e-11, 0.98e-11),
     ("HD102", lambda v: network(layers={"l2": {"out_varies": v}, "head": {"x_varies": v}}), 0.5, 0.0),
-    ("HD102", layer_of("out_sq", "l2"), 1.1e-5, 0.9e-5),
     ("HD103", chain, 0.98e4, 1.02e4),
     ("HD104", residual, 29.5, 30.5),
     ("HD105", lambda v: network(loss_kind="other", pull=v), 499.0, 501.0),
@@ -133,7 +132,6 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD118", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("doubled",)),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("mixed",)),
-    ("HD112", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("drowned",)),
     ("HD117", lambda v: relabelled(network(), "norm", "linear", *v, paths=("l2",)), (), ("idle",)),
     ("HD120", lambda v: network(unseen=v), (), ("positions 1 to 3 of 4 in dimension 1 of l2", "l2")),
     ("HD120", lambda v: network(output_varies=0.5, repeated=v), 0.24, 0.26),
@@ -664,8 +662,6 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         4), last=nn.Linear(4, 3)), ((X, 2 * T), T), None, said) for use, said in ((1, ""), (0, "HD120"))),
     *((f"the sign of {one}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, one=one: one * F.cross_entropy(y, t), said)
         for one, said in ((1, ""), (-1, "HD113"))),
-    *((f"six {act.__name__}s", lambda act=act: nn.Sequential(*(f for n in (4, *[32] * 5) for f in (nn.Linear(n, 32),
-        act())), nn.Linear(32, 3)), (X, T), None, said) for act, said in ((nn.ReLU, ""), (nn.Sigmoid, "HD110"))),
     ("labels for the model", lambda: net(lambda m, x, labels: (m.last(x), F.cross_entropy(m.last(x), labels))[1],
         last=nn.Linear(4, 3)), ({"x": X, "labels": T},), "model", ""),
     *((f"a view across: {across}", lambda t=t, d=d, across=across: net(lambda m, x: m.last(m.first(x).relu().reshape(

@@ -20,12 +20,12 @@ RESNET = {"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "
 T5 = {"model_type": "t5", "vocab_size": 20, "d_model": 8, "d_ff": 12, "d_kv": 4, "num_heads": 2, "num_layers": 1}
 CASES = {  # configuration, architecture, and shape of the outputs of one example
     "bert": ({"model_type": "bert", "num_labels": 3} | TEXT, "BertForSequenceClassification", (3,)),
-    "bert base": ({"model_type": "bert", "max_position_embeddings": 5} | TEXT, "", (8, 5)),
-    "gpt2": (GPT2, "GPT2LMHeadModel", (20, 6)),
+    "bert base": ({"model_type": "bert", "max_position_embeddings": 5} | TEXT, "", (5, 8)),
+    "gpt2": (GPT2, "GPT2LMHeadModel", (6, 20)),
     "gpt2 classifier": (GPT2 | {"num_labels": 3}, "GPT2ForSequenceClassification", (3,)),
     "vit": (VIT | {k: v for k, v in TEXT.items() if k != "vocab_size"}, "ViTForImageClassification", (2,)),
     "resnet": (RESNET, "ResNetForImageClassification", (2,)),
-    "t5": (T5, "T5ForConditionalGeneration", (20, 64)),
+    "t5": (T5, "T5ForConditionalGeneration", (64, 20)),
 }
 
 
@@ -53,7 +53,7 @@ def config(tmp_path: Path):
 def test_inputs_outputs_and_targets_fit(config, name: str) -> None:
     source = resolve_model(config(name), input_size=(1, 32, 32) if name == "resnet" else None)
     outputs = CASES[name][2]
-    for loss, wanted in (("mse", outputs), ("cross-entropy", outputs[1:])):
+    for loss, wanted in (("mse", outputs), ("cross-entropy", outputs[:-1])):
         prepared = prepare(source, batch_size=3, loss=loss)
         with torch.no_grad():
             assert tuple(prepared.batch.call(prepared.module).shape[1:]) == outputs
@@ -71,11 +71,7 @@ def test_they_are_measured(config, name: str, matrix: str) -> None:
     assert last.gamma > 0
 
 
-def test_logits_are_the_librarys_own_and_its_checkpoints_fit(config, tmp_path: Path) -> None:
-    module = resolve_model(config("gpt2")).build().module.eval()
-    ids = torch.tensor([[1, 2, 3]])
-    hooked = module(input_ids=ids)
-    assert torch.equal(hooked, module.forward(input_ids=ids).logits.movedim(-1, 1))
+def test_checkpoints_of_the_library_fit(config, tmp_path: Path) -> None:
     source = resolve_model(config("gpt2"))
     trained = source.build().module
     trained.save_pretrained(tmp_path / "saved")  # leaves the tied head out

@@ -91,7 +91,7 @@ def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str
     ("a_class", None, "returned the class Net"),
     ("bad_size", None, "returned the input size '4': return one such as"),
     ("zero_size", None, "returned the input size .0, 4."),
-    ("lazy", None, "lazy parameter 'weight': run the network once"),
+    ("lazy", None, "parameter 'weight' has no shape yet: run the model once"),
     ("meta", None, "'weight' on the meta device"),
     ("raises", None, "raised ValueError: depth must be even .nets.py, line 27"),
     ("silent", None, "does not say the shape of its inputs: pass input_size=.3, 32, 32., say .--input-size 3,32,32."),
