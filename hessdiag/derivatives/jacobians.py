@@ -1,10 +1,10 @@
 """Per-example Jacobians ∂y/∂W of one weight, held as what they are made of.
 
 J_c = Σ_t φ_ct ⊗ u_t for output c of a layer that multiplies what T sites read, u_t, by W: `LowRankJacobian`. Its Gram
-matrix J Jᵀ never takes holding J: where sites are fewer than inputs, u = Q R with orthonormal columns Q, and φ_c Rᵀ is
-J_c in these T coordinates, as precise as J itself, also where the sum over sites cancels. Of an embedding u_t is a row
-number: `LookupJacobian`. All other Jacobians are `DenseJacobian`s, and those of a weight that layers of several kinds
-share a `JacobianSum`.
+matrix J Jᵀ never takes holding J: where sites are few, it is Σ_st φ_cs·φ_et u_s·u_t in float64, or for a model in
+float64, u = Q R with orthonormal columns Q, and φ_c Rᵀ is J_c in these T coordinates; both are as precise as J itself,
+also where the sum over sites cancels. Of an embedding u_t is a row number: `LookupJacobian`. All other Jacobians are
+`DenseJacobian`s, and those of a weight that layers of several kinds share a `JacobianSum`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hessdiag.derivatives.magnitude import largest_entry
 
 SMALL = 1e-8  # its fourth power is about the least normal float32
 FORMED = 2**24  # numbers of J held at once while its Gram matrix is summed up
-CACHED = 2**19  # the same of several examples on a processor, which stay in its cache
+CACHED = 2**21  # the same of several examples on a processor, which stay in its cache
 CROSSED = 2**22  # the same while all rows are multiplied with all
 
 Form = TypeVar("Form", bound="Jacobian")
@@ -47,11 +47,6 @@ class Jacobian(ABC):
         """(B, C)."""
         B, C = getattr(self, self.held[-1]).shape[:2]
         return B, C
-
-    @property
-    def is_cheaper_formed(self) -> bool:
-        """Whether several questions are answered faster from J itself, which is small enough."""
-        return False
 
     @abstractmethod
     def gram(self) -> Tensor:
@@ -135,27 +130,18 @@ class LowRankJacobian(Jacobian):
         (u, u_size), (phi, phi_size) = fitting(u), fitting(phi)
         return cls(u, phi, transposed, size=u_size * phi_size)
 
-    @property
-    def is_cheaper_formed(self) -> bool:
-        B, C, n, T = self.phi.shape
-        d = self.u.shape[1]
-        return T > 1 and not _pays_to_factor(d, T, C * n) and B * C * n * d <= FORMED
-
     def gram(self) -> Tensor:
         B, C, n, T = self.phi.shape
         if T == 1:
             rows = self.phi.squeeze(3)
             gram = torch.bmm(rows, rows.mT) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
             return enlarged(gram, self.size**2)
-        u = self.u
-        if _pays_to_factor(u.shape[1], T, C * n) and not u.is_cuda:
-            u = torch.linalg.qr(u, mode="r").R  # (B, T, T), with the same inner products
-        gram, width = self.phi.new_zeros(B, C, C), C * u.shape[1]
-        few, channels = max(1, (FORMED if u.is_cuda else CACHED) // (width * n)), max(1, FORMED // width)
-        for b in range(0, B, few):
-            for c in range(0, n, channels):
-                J = _formed(u[b : b + few], self.phi[b : b + few, :, c : c + channels])
-                gram[b : b + few] += torch.bmm(J, J.mT)
+        u, multiply = self.u, _of_rows
+        if _pays_to_factor(self.phi.shape, u.shape[1]) and not u.is_cuda:
+            single = u.dtype == torch.float32
+            u, multiply = (u, _of_sites) if single else (torch.linalg.qr(u, mode="r").R, _of_rows)
+        few = max(1, (FORMED if u.is_cuda else CACHED) // (C * n * u.shape[1]))
+        gram = torch.cat(list(map(multiply, torch.split(u, few), torch.split(self.phi, few))))
         return enlarged(gram, self.size**2)
 
     def cross(self, other: Jacobian) -> Tensor:
@@ -336,9 +322,24 @@ def enlarged(gram: Tensor, factor: float) -> Tensor:
     return gram if factor == 1.0 else gram.double() * factor
 
 
-def _pays_to_factor(d: int, T: int, rows: int) -> bool:
-    """A factorisation runs at about a quarter of a product's speed, and no faster on several threads."""
-    return 4 * torch.get_num_threads() * T * d < rows * (d - T)
+def _pays_to_factor(phi: Sequence[int], d: int) -> bool:
+    """Whether inner products of the sites take less than J, in float64, which has half the speed."""
+    _, C, n, T = phi
+    return 2 * T * (T * (d + C * n) + C * C * n) < C * n * d * (T + C)
+
+
+def _of_sites(u: Tensor, phi: Tensor) -> Tensor:
+    """J Jᵀ of the inner products u_sᵀ u_t, in float64."""
+    read, rows = u.double(), phi.double().flatten(1, 2)  # (B, d, T), (B, C n, T)
+    left = torch.bmm(rows, torch.bmm(read.mT, read)).view(*phi.shape[:2], -1)  # (B, C, n T)
+    return torch.bmm(left, rows.reshape(left.shape).mT).to(phi)
+
+
+def _of_rows(u: Tensor, phi: Tensor) -> Tensor:
+    """J Jᵀ of J, of a few output channels at a time where it is large."""
+    channels = max(1, FORMED // (phi[:, :, 0, 0].numel() * u.shape[1]))
+    parts = (_formed(u, few) for few in torch.split(phi, channels, dim=2))
+    return _sum([torch.bmm(J, J.mT) for J in parts])
 
 
 def _formed(u: Tensor, phi: Tensor) -> Tensor:

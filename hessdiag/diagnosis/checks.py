@@ -482,7 +482,6 @@ def _compared(found: Jacobian | None, exact: Tensor | None) -> list[float]:
     size = 0.0 if exact is None else sum_of_squares(exact)
     if found is None:
         return [0.0, size, size]
-    found = found.dense() if found.is_cheaper_formed else found
     square = float(found.of_cotangents(0, 1).gram().sum(dtype=torch.float64))
     total = found.total()  # (P,)
     if exact is None:

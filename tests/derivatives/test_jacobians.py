@@ -142,3 +142,12 @@ def test_the_largest_entry_is_found_in_any_order_of_memory() -> None:
     values[1, 2, 3] = -7.0
     for each in (values, values.permute(2, 0, 1), values[:, 1:, ::3], values[1:2].expand(6, 4, 5), values[1, 2, 3]):
         assert largest_entry(each) == 7.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_grams_are_precise_where_sums_over_sites_cancel(dtype: torch.dtype) -> None:
+    u, phi = random(B, 100, 1) + 1e-4 * random(B, 100, 9), random(B, C, 40, 9)
+    u, phi = u.to(dtype), (phi - phi.mean(dim=3, keepdim=True)).to(dtype)
+    J = torch.einsum("bcnt,bdt->bcnd", phi.double(), u.double()).flatten(2)
+    found, wanted = LowRankJacobian.of(u, phi).gram().double(), J @ J.mT
+    assert float((found - wanted).norm() / wanted.norm()) < (1e-6 if dtype == torch.float32 else 1e-11)
