@@ -396,7 +396,7 @@ class CallableLoss(Loss):
                 values = self.value(y, targets)
         except REFUSALS as error:
             raise self._unusable(y, targets, error) from error
-        if drawn.noted:
+        if drawn.noted and not self.reading.linear:
             message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
             raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
@@ -534,9 +534,11 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     """
     chosen = CallableLoss(function, reading)
     written = 1
-    with suppress(*REFUSALS), torch.enable_grad():
+    with suppress(*REFUSALS), torch.enable_grad(), Noise() as drawn:
         few = chosen.of_all(y.clone().requires_grad_(), None if targets is None else targets[: len(y)])
         written = numbers_written(few)
+    if drawn.noted and reading.linear:  # as negatives are: the same at each call
+        chosen.function = seeded_rng(0)(function)
     most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
     count = len(y) if targets is None or reading.together else min(most, len(targets))
     many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets

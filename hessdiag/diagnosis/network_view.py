@@ -42,7 +42,8 @@ class Net:
         self.order = {path: place for place, path in enumerate(self.layers)}
         self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]
         self.weights = [p for p in self.matrices if "lookup" not in p.uses]
-        self.weight_of = {o: p for p in self.matrices for o in p.owners if o in self.layers}
+        held = [(owner, p) for p in self.matrices for owner in p.owners if owner in self.layers]
+        self.weight_of = dict(held) | dict(held[::-1])  # of several the first, which reads the inputs
         tables = {path for path, layer in self.layers.items() if "Embedding" in layer.kind}
         self.backbone = [path for path in self.layers if path in self.weight_of and path not in tables]
         outputs = [path for path in self.backbone if "output" in self.layers[path].labels]

@@ -138,7 +138,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                 some.read(returned)
             except HessdiagError:
                 what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}"
-                raise HessdiagError(
+                raise CoupledError(
                     f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)}):"
                     " write it for these, or name the output that it is of, as in output=0 (--output 0)"
                 ) from error
