@@ -169,7 +169,7 @@ def raw_inputs(net: Net) -> Finding | None:
         return _alike(net)
     limit, usual = (INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above")
     size, graver = short(math.sqrt(value)), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
-    message = f"The inputs at {path} are of size {size} (usual: {usual} {short(math.sqrt(limit))})."
+    message = f"The inputs at {path} are not standardised: of size {size} (usual: {usual} {short(math.sqrt(limit))})."
     advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
     severity = "note" if "norm" in net.layers[path].labels else graver
     return Finding("HD105", severity, (net.name_of(path),), message, advice, value, limit)
@@ -198,8 +198,8 @@ def raw_targets(net: Net) -> Finding | None:
     raw, pulled = raw_inputs(net), signals.pull > PULL and signals.bounded not in BOUNDED
     if not path or not (squared or pulled) or (raw and raw.severity != "note"):
         return None
-    size = short(math.sqrt(target_sq) if squared else signals.pull)
-    message = f"The targets of {path} are of size {size} (usual: below {short(math.sqrt(TARGET_SQ))})."
+    size, usual = short(math.sqrt(target_sq) if squared else signals.pull), short(math.sqrt(TARGET_SQ))
+    message = f"The targets of {path} are not standardised: of size {size} (usual: below {usual})."
     advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {size}."
     if not squared:
         message = f"The loss pulls the outputs of {path} by {size} (usual: below {trimmed(PULL)}): targets are of that"
