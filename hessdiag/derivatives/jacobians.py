@@ -138,7 +138,7 @@ class LowRankJacobian(Jacobian):
             return enlarged(gram, self.size**2)
         u, multiply = self.u, _of_rows
         if _pays_to_factor(self.phi.shape, u.shape[1]) and not u.is_cuda:
-            single = u.dtype == torch.float32
+            single = u.dtype == torch.float32 and torch.get_num_threads() > 1  # where LAPACK gains nothing
             u, multiply = (u, _of_sites) if single else (torch.linalg.qr(u, mode="r").R, _of_rows)
         few = max(1, (FORMED if u.is_cuda else CACHED) // (C * n * u.shape[1]))
         gram = torch.cat(list(map(multiply, torch.split(u, few), torch.split(self.phi, few))))
