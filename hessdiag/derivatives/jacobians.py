@@ -1,10 +1,10 @@
 """Per-example Jacobians ∂y/∂W of one weight, held as what they are made of.
 
 J_c = Σ_t φ_ct ⊗ u_t for output c of a layer that multiplies what T sites read, u_t, by W: `LowRankJacobian`. Its Gram
-matrix J Jᵀ never takes holding J: where sites are few, it is Σ_st φ_cs·φ_et u_s·u_t in float64, or for a model in
-float64, u = Q R with orthonormal columns Q, and φ_c Rᵀ is J_c in these T coordinates; both are as precise as J itself,
-also where the sum over sites cancels. Of an embedding u_t is a row number: `LookupJacobian`. All other Jacobians are
-`DenseJacobian`s, and those of a weight that layers of several kinds share a `JacobianSum`.
+matrix J Jᵀ never takes holding J: where sites are few, it is Σ_st φ_cs·φ_et u_s·u_t in float64; in a model in float64
+and on one thread, u = Q R with orthonormal columns Q, and φ_c Rᵀ is J_c in these T coordinates. Both are as precise as
+J itself, also where the sum over sites cancels. Of an embedding u_t is a row number: `LookupJacobian`. All other
+Jacobians are `DenseJacobian`s, and those of a weight that layers of several kinds share a `JacobianSum`.
 """
 
 from __future__ import annotations
