@@ -72,7 +72,8 @@ def diagnose(
         blocks: patterns of the names of parameters, such as `"layers.0.*"`: measure the curvature and moments of these
             alone, at the cost of these. The signals are those of the whole network.
         quick: measure signals and moments alone, and no curvature: every finding that needs none, in a few gradients.
-            A loss that compares examples is then read per batch.
+            A loss that compares examples is then read per batch, a model that runs only on the whole batch as one
+            example, and a loss that draws random numbers with the same ones at each call.
         fit: also train copies of the weights on the first examples of the batch, for 40 steps of Adam at each of two
             learning rates, and find it out (HD121) where the loss hardly falls.
         signals: also measure the signals that run through the network, and apply the rules to them; without them, no
