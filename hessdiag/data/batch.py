@@ -305,9 +305,9 @@ class Batch:
 
         `batch_dim` is the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
         `torch.vmap`, that of each tensor, and None of a tensor that all examples share. With `examples="one"` all
-        inputs together are one example.
+        inputs together are one example, with `"either"` those that agree about no number of examples.
         """
-        check_choice("examples", examples, ("batch", "one"))
+        check_choice("examples", examples, ("batch", "one", "either"))
         args, kwargs = _arguments(inputs, any_kind=examples == "one")
         if isinstance(targets, (tuple, list, Mapping)) and tensors_in(targets):
             batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
@@ -328,6 +328,8 @@ class Batch:
         size, targets = len(batch.leaves[0]) if batch.leaves[0].dim() else 0, batch.targets
         if targets is not None and shares_dimension(targets, size):
             batch = replace(batch, targets=positions_apart(targets, size, batch.dim), form=Form(True, batch.dim))
+        if examples == "either" and len({value.shape[:1] for value in batch.leaves}) > 1:
+            return cls.of(inputs, targets, examples="one")
         return replace(batch, size=_common_size(batch.leaves))
 
     def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:

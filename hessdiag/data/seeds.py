@@ -58,8 +58,8 @@ def gaussians(seed: int, purpose: str, examples: Collection[int], shape: tuple[i
         if neighbours == len(examples) == 1:  # many numbers, of which no copy is made
             return held.normal_(generator=generator)
         drawn = torch.randn((neighbours, *shape), generator=generator)
-        for place, number in members:
-            held[:, place] = drawn[number - first]
+        places, rows = zip(*((place, number - first) for place, number in members), strict=True)
+        held[:, list(places)] = drawn[list(rows)].transpose(0, 1)
     return held
 
 

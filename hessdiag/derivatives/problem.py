@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import few, matching
-from hessdiag.data.batch import TARGETS, Batch, Layout, Outputs
+from hessdiag.arguments import few, matching, one_line
+from hessdiag.data.batch import Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
@@ -86,10 +86,6 @@ def read_loss(  # noqa: PLR0913, keyword-only options
 ) -> Loss:  # fmt: skip
     """Call the loss on the outputs of a few examples: the loss as it will be read."""
     check_finite(outputs.y)
-    held = [key for key in batch.kwargs if key in TARGETS]
-    if held and batch.targets is None and loss in ("cross-entropy", "mse"):
-        message = f"loss {loss!r} needs targets and inputs hold {held[0]!r}: pass loss='model' (--loss model) for the"
-        raise HessdiagError(f"{message} model's own loss, or {held[0]!r} as targets")
     y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, per)
     layout = batch.output if isinstance(batch.output, Layout) else None
     forms = (outputs.form, batch.form)
@@ -98,7 +94,13 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     theirs = batch.targets
     if theirs is not None and not batch.as_one:  # a loss of a batch may be written for so many
         y, theirs = (y[torch.arange(len(theirs)) % len(y)], theirs) if resolved.couples else (y, theirs[: len(y)])
-    value = resolved.of_all(y, theirs)
+    try:
+        value = resolved.of_all(y, theirs)
+    except RuntimeError as error:  # where all are one example, shapes have not been compared
+        what = f"outputs {tuple(y.shape)} and targets {tuple(batch.leaves[-1].shape)} ({one_line(error)})"
+        raise HessdiagError(
+            f"the loss {resolved.name!r} cannot be called with {what}: pass a target for each"
+        ) from error
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
     resolved.held = tuple(name for name, gradient in zip(weights, found, strict=True) if gradient is not None)

@@ -101,7 +101,8 @@ def diagnose(
     tally, group = Tally(), default_group() if distributed else ALONE
     if batches is not None:
         check_whole("batches", batches, least=1)
-    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output, "tally": tally}
+    one_or_more = "either" if quick and examples == "batch" else examples
+    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output, "tally": tally}
     given = batches_for(model, inputs, targets, loss=loss, **read, most=batches, whole=per == "batch")
     first, title = next(given), f"measuring {type(model).__name__}"
     state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)

@@ -540,8 +540,7 @@ def stays(net: Net) -> Finding | None:
         return None
     message = f"Training on this batch alone leaves {100 * last / first:.0f} % of its loss (usual: below"
     message += f" {100 * STAYS:.0f} %)."
-    advice = "Look for what keeps outputs from their targets: a wrong axis or shape, inputs that do not arrive, a loss"
-    advice += " of another sign or scale, weights that are not trained."
+    advice = "Look for a wrong axis, sign or scale in the loss, inputs that do not arrive, and frozen weights."
     if after := net.signals.fitted:
         message += f" After that: {after.message}"
         advice = f"Look for what in the loss drives {listed(after.blocks)} there: its sign, its scale or an axis."

@@ -410,8 +410,7 @@ def _ends(net: Net, unread: list[str]) -> bool:
 
 def _is_last(net: Net, name: str) -> bool:
     """Whether a layer is called after all of its siblings: nothing may be left to read its output, as in WaveNet."""
-    alike = [p for p in net.parameters if net.siblings[p.name] == net.siblings[name]]
-    places = {p.name: net.place(p) for p in alike}
+    places = {p.name: net.place(p) for p in net.parameters if net.siblings[p.name] == net.siblings[name]}
     return 0 <= places[name] == max(places.values())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -82,8 +82,7 @@ def first_call(
                 why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
                 what = f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure"
                 raise HessdiagError(f"{what} ({why})")
-            fixed: AbstractContextManager[list[bool]] = nullcontext([]) if batch.as_one else fixed_statistics()
-            with fixed as taken:
+            with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
                 dry = try_model(model, batch, found, examples=TRIED[settings.per])
             resolved = read_loss(model, batch, road.loss, dry.outputs, **settings.of_loss, linear=settings.quick)
             coupled = any(taken)

@@ -334,7 +334,7 @@ class _Formulas(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not _saving_is_hooked():
             return self.formulas.get(func, func)(*args, **(kwargs or {}))
-        with saved_tensors_hooks(_as_it_is, _as_it_is):
+        with saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
             return self.formulas.get(func, func)(*args, **(kwargs or {}))
 
 
@@ -342,10 +342,6 @@ def _saving_is_hooked() -> bool:
     """Whether what operations save goes through hooks; older versions of torch do not say, but allow none here."""
     told = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
     return told(False) is not None if told else not torch._C._are_functorch_transforms_active()
-
-
-def _as_it_is(saved: Any) -> Any:
-    return saved
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:

@@ -325,7 +325,7 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), (X.long(),), {}, BATCHED),
     (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
     (Pixels(labels=True), ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
-        "inputs hold 'labels': pass loss='model' (--loss model) for the model's own loss, or 'labels' as targets"),
+        "loss 'cross-entropy' needs targets: pass class indices of shape"),
     (Pixels(), ({"pixel_value": X},), {}, "got an unexpected keyword argument 'pixel_value'"),
     (OfTwo(), (X,), {}, "missing 1 required positional argument: 'right'): pass inputs and targets apart"),
     (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass a tensor, such as torch.as_tensor(inputs)"),
