@@ -146,8 +146,8 @@ def test_the_largest_entry_is_found_in_any_order_of_memory() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_grams_are_precise_where_sums_over_sites_cancel(dtype: torch.dtype) -> None:
-    u, phi = random(B, 100, 1) + 1e-4 * random(B, 100, 9), random(B, C, 40, 9)
-    u, phi = u.to(dtype), (phi - phi.mean(dim=3, keepdim=True)).to(dtype)
+    u, phi = (random(B, 100, 1) + 1e-4 * random(B, 100, 9)).to(dtype), random(B, C, 40, 9)
+    phi = (phi - phi.mean(dim=3, keepdim=True)).to(dtype)
     J = torch.einsum("bcnt,bdt->bcnd", phi.double(), u.double()).flatten(2)
     found, wanted = LowRankJacobian.of(u, phi).gram().double(), J @ J.mT
     assert float((found - wanted).norm() / wanted.norm()) < (2e-4 if dtype == torch.float32 else 1e-11)
