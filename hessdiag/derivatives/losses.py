@@ -528,10 +528,7 @@ def resolve_loss(
 
 
 def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
-    """A function's loss, of one example at a time or of the whole batch, whichever it is made for.
-
-    It is tried on the targets of many examples, spread over the batch, with the outputs of few in turn.
-    """
+    """A function's loss, of one example or of the whole batch, as it takes many targets with outputs of few in turn."""
     chosen = CallableLoss(function, reading)
     written = 1
     with suppress(*REFUSALS), torch.enable_grad(), Noise() as drawn:
