@@ -510,7 +510,7 @@ class Batch:
             if len(drawn.noted) != len(fewer.noted):  # at its first call it draws more, as for means of clusters
                 with Noise() as drawn:
                     returned = self.run(model)
-            places = [_places(e.shape, less.shape, count) for e, less in zip(drawn.noted, fewer.noted, strict=True)]
+            places = [_places(e.shape, less.shape, count) for e, less in zip(drawn.noted, fewer.noted, strict=False)]
         noise, at = list[Any](), list[int]()
         for each, dims, known in zip_longest(drawn.noted, places, few[: len(places)]):
             own = dims and not isinstance(known, Common)

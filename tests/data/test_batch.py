@@ -205,8 +205,7 @@ def test_neighbours_that_share_a_stream_are_given_other_numbers(shape: tuple[int
 
 
 def test_inputs_that_agree_about_no_number_of_examples_are_one_example() -> None:
-    edges, nodes, t = torch.randint(9, (2, 30)), torch.randn(9, 4), torch.randint(3, (9,))
-    model = Net(lambda m, x, e: m.a(x.index_add(0, e[1], x[e[0]])), a=nn.Linear(4, 3))
-    assert hessdiag.diagnose(model, (nodes, edges), t, quick=True).batch_size == 1
-    with pytest.raises(hessdiag.HessdiagError, match=r"outputs \(9, 3\) and targets \(4,\) \(.*pass a target for each"):
-        hessdiag.diagnose(model, (nodes, edges), t[:4], quick=True)
+    given, model = (X, torch.ones(2, 9)), Net(lambda m, x, e: m.a(x) * e.sum(), a=nn.Linear(3, 3))
+    assert hessdiag.diagnose(model, given, T, quick=True).batch_size == 1
+    with pytest.raises(hessdiag.HessdiagError, match=r"outputs \(4, 3\) and targets \(3,\) \(.*pass a target for each"):
+        hessdiag.diagnose(model, given, T[:3], quick=True)

@@ -414,6 +414,8 @@ def test_gumbel_noise_is_that_of_torch_and_is_held(hard: bool) -> None:
     assert torch.equal(*found)
     model = network(lambda m, x: m.b(F.gumbel_softmax(m.a(x), hard=hard)), a=nn.Linear(4, 3), b=nn.Linear(3, 2))
     assert hessdiag.diagnose(model.double(), x, progress=False)["a.weight"].nu > 0
+    each = network(lambda m, x: m.a(x) + sum(torch.rand(()) for _ in x[::2]), a=nn.Linear(4, 3))  # as many as fit
+    assert hessdiag.diagnose(each.double(), x, quick=True, progress=False).signals is not None
 
 
 def squares(given: Case, matrix: str, per: str) -> Tensor:

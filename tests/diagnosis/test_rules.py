@@ -233,7 +233,6 @@ TOLD: list[tuple[Any, ...]] = [
     # A zero weight ahead of what reads zeros is the cause.
     ("HD401", network(weights={"l1": {"weight_sq": 0.0}, "l2": {"gradient": "later"}},
         layers={"l2": {"x_sq": 0.0, "sources": ("l1",)}}), "warning", ("l1.weight",)),
-    # What reads nothing of the inputs is not drowned.
     ("HD110", network(layers=DROWNED), "note"),
     ("HD110", plus(network(layers=DROWNED), parameters=(vector("shift", weight_sq=1.0, uses=("sum",)),)), "note",
         ("shift",)),
