@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations
@@ -339,7 +339,7 @@ def _of_rows(u: Tensor, phi: Tensor) -> Tensor:
     """J Jᵀ of J, of a few output channels at a time where it is large."""
     channels = max(1, FORMED // (phi[:, :, 0, 0].numel() * u.shape[1]))
     parts = (_formed(u, few) for few in torch.split(phi, channels, dim=2))
-    return _sum([torch.bmm(J, J.mT) for J in parts])
+    return _sum(torch.bmm(J, J.mT) for J in parts)
 
 
 def _formed(u: Tensor, phi: Tensor) -> Tensor:
@@ -361,5 +361,5 @@ def _distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return rows, torch.empty_like(places).scatter_(1, order, places)
 
 
-def _sum(terms: Sequence[Tensor]) -> Tensor:
+def _sum(terms: Iterable[Tensor]) -> Tensor:
     return reduce(torch.add, terms)

@@ -390,15 +390,11 @@ class CallableLoss(Loss):
             return super().of_all(y, targets)
 
     def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> None:
-        """Refuse a function that cannot read these examples, draws random numbers, or lacks derivatives it needs."""
+        """Refuse a function that cannot read these examples, or lacks derivatives it needs."""
         try:
-            with Noise() as drawn:
-                values = self.value(y, targets)
+            values = self.value(y, targets)
         except REFUSALS as error:
             raise self._unusable(y, targets, error) from error
-        if drawn.noted and not self.reading.linear:
-            message = f"the loss {self.name!r} draws random numbers, and is another one at each call: leave them out,"
-            raise HessdiagError(f"{message} or draw them once")
         if not bool(values.isfinite().all()):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
                 where = "a logarithm, a root or a division at zero, or targets that no output can reach"
@@ -534,7 +530,10 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     with suppress(*REFUSALS), torch.enable_grad(), Noise() as drawn:
         few = chosen.of_all(y.clone().requires_grad_(), None if targets is None else targets[: len(y)])
         written = numbers_written(few)
-    if drawn.noted and reading.linear:  # as negatives are: the same at each call
+    if drawn.noted and not reading.linear:
+        message = f"the loss {chosen.name!r} draws random numbers, and is another one at each call: leave them out,"
+        raise HessdiagError(f"{message} or draw them once")
+    if drawn.noted:  # as negatives are: the same at each call
         chosen.function = seeded_rng(0)(function)
     most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
     count = len(y) if targets is None or reading.together else min(most, len(targets))

@@ -17,7 +17,7 @@ from hessdiag import scaling
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, unless_out_of_memory
+from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, add, unless_out_of_memory
 from hessdiag.data.stream import Tally
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -246,7 +246,7 @@ def block_reports(
 ) -> tuple[BlockReport, ...]:
     """One entry a block; the scaling factors are those of one example over `size`, 1 or the B of the batch view."""
     rows = []
-    for i, block in enumerate(problem.blocks):
+    for i, (block, ended) in enumerate(zip(problem.blocks, curvature.ended, strict=True)):
         weight_sq = float(block_parameter(problem.model, block).detach().double().square().mean())
         scales = _scales(block, problem.shape, moments, weight_sq)
         scales |= {key: scales[key] / size for key in FACTORS[1:]}
@@ -264,7 +264,7 @@ def block_reports(
                 ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
                 relative_ratio=math.nan,
                 products=int(curvature.products[i]),
-                ended=curvature.ended[i],
+                ended=ended,
                 trace=0.0 if none else float(curvature.traces[i]),
             )
         )
@@ -315,8 +315,7 @@ def report_of(settings: Settings, problem: Problem, measured: Sequence[Measured]
     if any(part.blocks != first.blocks for part in measured):
         raise HessdiagError("some examples take another path through the model than others: measure in one process")
     problem = replace(problem, blocks=first.blocks, shape=first.shape, skipped=first.skipped)
-    sums = {name: np.sum([part.sums[name] for part in measured], axis=0) for name in first.sums}
-    moments = moments_of(problem, sums, per=settings.per)
+    moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
     curvature = merge([part.curvature for part in measured], sizes)
     size = sum(sizes) if settings.per == "batch" else 1
     weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight" and not settings.quick]

@@ -80,9 +80,7 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     ends = [net.layers[o] for o in net.backbone if "output" in net.layers[o].labels]  # one of which may read ones
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
-    if not varying <= SILENT:
-        return None
-    if net.zero_heads:
+    if not varying <= SILENT or net.zero_heads:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):

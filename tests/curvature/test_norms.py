@@ -59,7 +59,7 @@ def test_a_basis_of_the_range_leaves_no_noise() -> None:
 
 
 def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
-    """h_km of the random directions, pair by pair: terms of the basis are shared out to all norms."""
+    """h_km of the random directions, pair by pair: terms of the basis are shared out to all pairs."""
     q = len(H) - fixed
     kernel = torch.zeros(q, q, dtype=H.dtype)
     for k in range(q):
