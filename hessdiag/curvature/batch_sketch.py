@@ -34,7 +34,7 @@ from hessdiag.curvature.norms import (
 )
 from hessdiag.curvature.sketch import Directions, products_of
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget, Sums, add, sum_over
+from hessdiag.data.memory import MemoryBudget, Sums, sum_over
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
@@ -134,7 +134,7 @@ class _Rounds:
             mixed = problem.batch.select(order)
             groups = [mixed.narrow(start, stop) for start, stop in pairwise(bounds)]
             found.append(sum_over(groups, partial(_group_sums, problem, some, seed), step="sketches of the batch"))
-        sums = add(found)
+        sums = sum(found, Sums())
         value, size_of = sums["value"] / self.rounds, sums["size"] / self.rounds
         directions, pairings = sums["directions"] / self.rounds**2, sums["pairings"] / self.rounds**2
         freedom = degrees_of_freedom(self.each, equal_parts(directions, sums["directions_sq"] / self.rounds**4))
@@ -152,7 +152,7 @@ def _group_sums(problem: Problem, directions: Directions, seed: int, part: Batch
     share = part.size / size
     found = example_pair_sums(products_of(problem, part, directions, seed, across=True), batch=size)
     powers = {"value": 1, "size": 1, "directions": 2, "directions_sq": 4, "pairings": 2}
-    return {key: (found[key] * share**power).cpu().numpy() for key, power in powers.items()}
+    return Sums({key: (found[key] * share**power).cpu().numpy() for key, power in powers.items()})
 
 
 def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:

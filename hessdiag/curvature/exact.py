@@ -43,7 +43,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
         traces = SK.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
-        return {"norms": norms.cpu().numpy(), "traces": traces.cpu().numpy()}
+        return Sums(norms=norms.cpu().numpy(), traces=traces.cpu().numpy())
 
     sums = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)
     return _curvature(sums["norms"] / batch.size, sums["traces"] / batch.size)
@@ -74,7 +74,7 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
         right = torch.einsum("lbicj,cjk->lbick", K, S)
         own = left[:, range(size), :, range(start, start + size)]  # (size, L, N, N)
         traces = own.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
-        return {"norms": (left.flatten(1) @ right.flatten(1).T).cpu().numpy(), "traces": traces.cpu().numpy()}
+        return Sums(norms=(left.flatten(1) @ right.flatten(1).T).cpu().numpy(), traces=traces.cpu().numpy())
 
     sums = sum_over(parts, panel, step="exact panels")
     return _curvature(sums["norms"] / B**2, sums["traces"] / B)

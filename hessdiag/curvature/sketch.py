@@ -39,7 +39,7 @@ from hessdiag.curvature.norms import (
     widening,
 )
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget, Sums, add, is_out_of_memory, sum_over
+from hessdiag.data.memory import MemoryBudget, Sums, is_out_of_memory, sum_over
 from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.backward import FunctionalModel, block_vjps, logits_call, outputs_and_tangent, trace_blocks
 from hessdiag.derivatives.losses import CrossEntropy, sides_of, unit_cotangents
@@ -105,12 +105,12 @@ def _measure(problem: Problem, memory: MemoryBudget, directions: Directions, see
 
         def sums(part: Batch, some: Directions = some) -> Sums:
             X = products_of(problem, part, some, seed, at_once).transpose(0, 1)
-            return {key: total.cpu().numpy() for key, total in pair_sums(X, fixed=fixed).items()}
+            return Sums({key: total.cpu().numpy() for key, total in pair_sums(X, fixed=fixed).items()})
 
         few = shape.dense and problem.batch.size <= SINGLY
         parts = list(problem.batch.chunks(1 if few else shape.chunk(cotangents, memory=memory.chunk)))
         found.append(sum_over(parts, sums, step="sketches", gradients=cotangents))
-    return mean_of(add(found), rounds * problem.batch.size, each, rounding_of(problem))
+    return mean_of(sum(found, Sums()), rounds * problem.batch.size, each, rounding_of(problem))
 
 
 def products_of(

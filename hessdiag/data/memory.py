@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +19,6 @@ from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import advance, announce
 
 Found = TypeVar("Found")
-Sums = Mapping[str, npt.NDArray[Any]]
 SHARE = 2  # of the free memory, by default: half
 CHUNK = 64 * 2**20  # bytes of activations at once, on a processor: larger tensors are new to it each time
 OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
@@ -98,14 +95,15 @@ def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Foun
     return None
 
 
-def add(sums: Sequence[Sums]) -> Sums:
-    """Add arrays under the same names, in order.
+class Sums(dict[str, npt.NDArray[Any]]):
+    """Sums over some examples, by name; those of other examples are added to them.
 
-    >>> add([{"a": 1.0, "b": 0.5}, {"a": 2.0, "b": 0.0}])
+    >>> Sums(a=1.0, b=0.5) + Sums(a=2.0)
     {'a': 3.0, 'b': 0.5}
     """
-    names = dict.fromkeys(name for each in sums for name in each)
-    return {name: reduce(operator.add, [each[name] for each in sums if name in each]) for name in names}
+
+    def __add__(self, more: Mapping[str, npt.NDArray[Any]]) -> Sums:
+        return Sums(self | {name: self[name] + value if name in self else value for name, value in more.items()})
 
 
 def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: str, gradients: float = 0) -> Sums:
@@ -115,7 +113,7 @@ def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: 
     for part in parts:
         found.append(_halving(measure, part))
         advance(step)
-    return add(found)
+    return sum(found, Sums())
 
 
 def _halving(measure: Callable[[Batch], Sums], part: Batch) -> Sums:
@@ -123,4 +121,4 @@ def _halving(measure: Callable[[Batch], Sums], part: Batch) -> Sums:
     if found is not None:
         return found
     half = part.size // 2
-    return add([_halving(measure, part.narrow(0, half)), _halving(measure, part.narrow(half, part.size))])
+    return _halving(measure, part.narrow(0, half)) + _halving(measure, part.narrow(half, part.size))

@@ -17,7 +17,7 @@ from hessdiag import scaling
 from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, add, unless_out_of_memory
+from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, unless_out_of_memory
 from hessdiag.data.stream import Tally
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -315,7 +315,7 @@ def report_of(settings: Settings, problem: Problem, measured: Sequence[Measured]
     if any(part.blocks != first.blocks for part in measured):
         raise HessdiagError("some examples take another path through the model than others: measure in one process")
     problem = replace(problem, blocks=first.blocks, shape=first.shape, skipped=first.skipped)
-    moments = moments_of(problem, add([part.sums for part in measured]), per=settings.per)
+    moments = moments_of(problem, sum((part.sums for part in measured), Sums()), per=settings.per)
     curvature = merge([part.curvature for part in measured], sizes)
     size = sum(sizes) if settings.per == "batch" else 1
     weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight" and not settings.quick]

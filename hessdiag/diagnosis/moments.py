@@ -35,7 +35,6 @@ from hessdiag.network.trace import (
     backpropagate,
     measured_layers,
 )
-from hessdiag.results.numbers import Array
 from hessdiag.results.signals import Signals
 
 ROUNDINGS = 16  # of one number, that the sum of many is off by at most
@@ -128,7 +127,7 @@ def _sums(
         if watched is not None:
             watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
         del found, at_signals  # gradients of all parameters once more
-    squares, sums = cache(sum_of_squares), {}  # of tensors that several ask for
+    squares, sums = cache(sum_of_squares), Sums()  # of tensors that several ask for
     if part.within is None:
         curved = None if settings.quick else _curvature_cotangents(problem, part, y, seed)
         sums = _layer_sums(problem, part, seen, list(zip(dx, dout, strict=True)), curved, squares)
@@ -153,19 +152,20 @@ def _sums(
     sent = checks.Sent(cotangents, phis, exact)
     rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}
-    return sums | {"measured": np.array(part.size)}
+    sums["measured"] = np.array(part.size)
+    return sums
 
 
 def _layer_sums(
     problem: Problem, part: Batch, seen: Trace, around: Sequence[tuple[Tensor | None, Tensor | None]],
     curved: Tensor | None, squares: Callable[[Tensor], float],
-) -> dict[str, Array]:  # fmt: skip
+) -> Sums:  # fmt: skip
     """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
 
     Cotangents that tell the curvature of the loss are sent back, where there are any.
     """
     y = seen.y.detach()
-    sums = {f"layer {owner}": np.zeros(LAYER_SUMS) for owner in measured_layers(problem.model, problem.blocks)}
+    sums = Sums({f"layer {owner}": np.zeros(LAYER_SUMS) for owner in measured_layers(problem.model, problem.blocks)})
     ends = [call.output_edge for call in seen.calls]
     sent = [torch.tensor(math.nan)] * len(ends) if curved is None else backpropagate(seen.y, ends, curved)
     for call, gradients, dcurved in zip(seen.calls, around, sent, strict=True):

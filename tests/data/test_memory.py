@@ -9,7 +9,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import CHUNK, MIN_MEMORY, MemoryBudget, add, as_bytes, free_memory, is_out_of_memory, sum_over
+from hessdiag.data.memory import MIN_MEMORY, MemoryBudget, Sums, as_bytes, free_memory, is_out_of_memory, sum_over
 from hessdiag.parallel.progress import showing
 from tests.processes import ended, start
 
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chunks() -> None:
     total = MemoryBudget.of(None, CPU).total
     assert 0.3 * free_memory(CPU) < total < 0.7 * free_memory(CPU)
-    assert MemoryBudget.of(2**40, CPU).chunk == CHUNK
+    assert MemoryBudget.of(2**40, CPU).chunk == 64 * 2**20
     assert MemoryBudget.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(hessdiag.HessdiagError, match="pass a number of bytes, at least"):
         MemoryBudget.of(MIN_MEMORY - 1, CPU)
@@ -123,8 +123,8 @@ def test_memory_stays_within_what_it_may_take_and_chunks_are_halved_where_it_run
 EIGHT = Batch.of(torch.arange(8.0), None)
 
 
-def summed(part: Batch) -> dict[str, np.ndarray]:
-    return {"sum": np.array([float(part.args[0].sum())])}
+def summed(part: Batch) -> Sums:
+    return Sums(sum=np.array([float(part.args[0].sum())]))
 
 
 def test_sums_do_not_depend_on_the_chunks() -> None:
@@ -133,7 +133,7 @@ def test_sums_do_not_depend_on_the_chunks() -> None:
         with showing(steps.append, title="sums"):
             assert sum_over(list(EIGHT.chunks(size)), summed, step="sum")["sum"].tolist() == [28.0]
         assert steps == ["sum"] * -(-8 // size)
-    assert add([{"a": np.ones(2)}])["a"].tolist() == [1, 1]
+    assert (Sums(a=np.ones(2)) + Sums(b=np.ones(1)))["a"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("fitting", [1, 2, 3, 8])
@@ -141,7 +141,7 @@ def test_sums_do_not_depend_on_the_chunks() -> None:
 def test_a_chunk_that_does_not_fit_is_halved_until_it_does(fitting: int, error: Exception) -> None:
     sizes = []
 
-    def measure(part: Batch) -> dict[str, np.ndarray]:
+    def measure(part: Batch) -> Sums:
         sizes.append(part.size)
         if part.size > fitting:
             raise error
