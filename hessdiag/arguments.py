@@ -96,13 +96,11 @@ def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
             )
         if not bool(parameter.data.isfinite().all()):
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
-    tensors = list(model.parameters())
-    if not tensors:
-        raise HessdiagError(f"the model {type(model).__name__} has no parameters: there is nothing to measure")
-    devices = {str(t.device) for t in (*tensors, *inputs)}
+    tensors = [*model.parameters(), *inputs]
+    devices = {str(t.device) for t in tensors}
     if len(devices) > 1:
         raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
-    dtypes = {t.dtype for t in (*tensors, *inputs) if t.is_floating_point()}
+    dtypes = {t.dtype for t in tensors if t.is_floating_point()}
     if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
         names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
         raise HessdiagError(f"model and inputs are in {names}: convert both, as by model.float() and inputs.float()")

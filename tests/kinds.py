@@ -290,6 +290,8 @@ REFUSED: dict[str, tuple[Kind, str]] = {
     "two dtypes": (Kind(lambda: mlp()().bfloat16(), lambda: rows().float()), "are in bfloat16 and float32"),
     "no weights": (Kind(lambda: nn.Sequential(nn.ReLU(), nn.Flatten())),
         "the model Sequential has no parameters: there is nothing to measure"),
+    "a list of layers": (Kind(lambda: Net(lambda m, x: m._kept[0](x), _kept=[nn.Linear(4, 3)])),
+        "has layers that are not registered (_kept[0].weight, _kept[0].bias): keep them in nn.ModuleList"),
     "all frozen": (Kind(lambda: mlp()().requires_grad_(False)), "no weight matrix, bias or scalar"),
     "lazy": (Kind(lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(3))),
         "parameter '0.weight' has no shape yet: run the model once before measuring it"),

@@ -9,7 +9,7 @@ plateau of a network whose outputs start small within a dozen steps; a dozen ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, cycle, islice
@@ -21,17 +21,15 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import check_choice, check_kind, check_whole, matching
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import TRIED, Batch, BatchDim, Inputs, Road
+from hessdiag.data.batch import Batch, BatchDim, Inputs
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import batches_for
 from hessdiag.derivatives.backward import FunctionalModel, mean_gradient, outputs_and_tangent
-from hessdiag.derivatives.losses import Loss, LossFunction
-from hessdiag.derivatives.problem import read_loss
+from hessdiag.derivatives.losses import Loss, LossFunction, RandomQuadratic
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.first_call import road_of
+from hessdiag.loading.first_call import first_call
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import seed_again
-from hessdiag.network.trace import try_model
 from hessdiag.parallel.progress import Progress, advance, announce, showing
 from hessdiag.results.learning_rates import LearningRate, LearningRates
 from hessdiag.results.records import versions
@@ -101,51 +99,31 @@ def learning_rates(
         check_choice("optimizer", name, tuple(FACTORS))
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
     read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output}
-    stream = batches_for(model, inputs, targets, loss=loss, **read)
-    batches = list(islice(stream, 2 * steps))
-    first, weight = batches[0], next(model.parameters())
+    given = batches_for(model, inputs, targets, loss=loss, **read)
+    first = next(given)
     look = None if callable(loss) else partial(first.look, model, "batch")  # a loss may draw, too
     with preserve_state(model, seed=seed, mode=mode, call=look, loss=loss):
-        road = road_of(model, first, loss, settings)
-        if road.loss == "random-quadratic" and loss is None:
+        ready = first_call(model, first, given, loss, settings, vectors=True)
+        resolved, weight = ready.problem.loss, next(model.parameters())
+        if loss is None and isinstance(resolved, RandomQuadratic):
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
-        resolved, check = _resolve(model, batches, road, settings)
-        walk = Walk(model, resolved, road.whole(first), seed=seed, blocks=blocks)
-        pairs = pairs_of(batches, batch_size, seed=seed, more=map(check, stream))
+        stream = (_drawing_anew(batch, resolved, ready.y) for batch in ready.stream)
+        batches = list(islice(stream, 2 * steps))
+        walk = Walk(model, resolved, batches[0], seed=seed, blocks=blocks)
         size, fresh = next(pairs_of(batches, batch_size, seed=seed))[0].size, are_fresh(batches, batch_size)
-        walked = walk.steps((road.whole(one), road.whole(other)) for one, other in pairs)
+        walked = walk.steps(pairs_of(batches, batch_size, seed=seed, more=stream))
         with showing(progress, title=f"stepping {type(model).__name__}"):
             rates = walked_rates(optimizers, walked, steps, examples=size)
     return LearningRates(
-        rates=rates,
-        model=type(model).__name__,
-        loss=resolved.name,
-        batch_size=size,
-        fresh=fresh,
-        seed=seed,
-        device=weight.device.type,
-        dtype=str(weight.dtype).removeprefix("torch."),
-        versions=versions(),
-    )
+        rates=rates, model=type(model).__name__, loss=resolved.name, batch_size=size, fresh=fresh, seed=seed,
+        device=weight.device.type, dtype=str(weight.dtype).removeprefix("torch."), versions=versions(),
+    )  # fmt: skip
 
 
-def _resolve(
-    model: nn.Module, batches: Sequence[Batch], road: Road, settings: Settings
-) -> tuple[Loss, Callable[[Batch], Batch]]:
-    """The loss, after the first call of the model, and what refuses a batch that does not fit."""
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise HessdiagError("all parameters are frozen (requires_grad=False): there is nothing to train")
-    first = road.whole(batches[0])
-    outputs = try_model(model, first, examples=TRIED["batch"]).outputs
-    resolved = read_loss(model, first, road.loss, outputs, **settings.of_loss)
-
-    def check(batch: Batch) -> Batch:
-        resolved.check_targets(road.whole(batch).targets, outputs.y)
-        return batch
-
-    for batch in batches[1:]:
-        check(batch)
-    return resolved, check
+def _drawing_anew(batch: Batch, loss: Loss, y: Tensor) -> Batch:
+    """A batch whose targets fit, for which the model draws other numbers at every step."""
+    loss.check_targets(batch.targets, y)
+    return replace(batch, noise=(), noise_at=())
 
 
 def walked_rates(

@@ -21,14 +21,13 @@ from torch.overrides import TorchFunctionMode
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, sums_to_one
 from hessdiag.derivatives.magnitude import mean_sq
-from hessdiag.diagnosis.checks import holding, moved
-from hessdiag.diagnosis.network_view import LEARNT_SCALED
+from hessdiag.diagnosis.checks import moved
+from hessdiag.diagnosis.network_view import LEARNABLE, LEARNT_SCALED, RARE
 from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate, numbers_written
 from hessdiag.results.numbers import short
 
-FAR_ABOVE = 3.0  # times the loss of a constant guess: from there on, whether weights of zero reach it
 HALVED = 12  # times, that outputs are
 KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
 NOISES = 3  # random vectors like the outputs, beside the first
@@ -44,9 +43,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     some = slice(2 if costly and not part.as_one else None)  # examples
-    few = (at[some], targets if targets is None else targets[some], own[some])
-    tried = few[:2] if costly else None
-    endless = [_endless(loss, *few, piece) for piece in _pieces(part) if kind == "other"]
+    few = (at[some], targets if targets is None else targets[some])
+    endless = [_endless(loss, *few, own[some], piece) for piece in _pieces(part) if kind == "other"]
     names, bounds = _ending(y, part, kind)
     last, bound, given = names[0], bounds or (lambda z: z), _given(y, part)
 
@@ -59,9 +57,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     constant = chance
     if kind == "other":
         free = not any(endless) and last != "LogSoftmax"
-        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, free=free, tried=tried)
-    if len(endless) > 1 and initial > FAR_ABOVE * chance:  # of several outputs, as a solution and its residual
-        chance = max(chance, min(_at_zero(model, part, loss), initial))
+        chance, usual_sq, constant = _of_constant(
+            varied, at, targets, initial, bound, free=free, tried=few if costly else None
+        )
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -72,8 +70,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     likely = last == "softmax" and kind == "other"
     meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
-    alone = bounds is not None and len(_pieces(part)) == 1
-    asked = {} if known else _asked(of if alone else varied, at, own, part, constant, initial, within=alone)
+    how = {"within": bounds is not None and len(_pieces(part)) == 1, "pairs": "pairs" in calls.found}
+    asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
@@ -86,10 +84,11 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, varied, at, targets, best) if bounds and not meant and not costly else math.nan,
         **asked,
-        **(_would_broadcast(y, targets) if loss.name == "mse" else _mixed_in(value, calls.found, len(y))),
+        **(_would_broadcast(y, targets) if loss.name == "mse" else _mixed_in(value, calls.found, len(y), **asked)),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
+        "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
         "shown": _shown(model, part, own),
@@ -103,14 +102,6 @@ def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound |
         names, bounds = ending(y.grad_fn, y.detach(), _pieces(part))
         return names, bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
     return ("",), None
-
-
-def _at_zero(model: nn.Module, part: Batch, loss: Loss) -> float:
-    """The loss with all weights at zero; NaN where something fails there."""
-    zero = {name: nn.Parameter(p.new_zeros(()).expand_as(p), p.requires_grad) for name, p in model.named_parameters()}
-    with suppress(Exception), holding(model, zero):
-        return float(loss.of_all(part.call(model).detach(), part.targets).detach())
-    return math.nan
 
 
 def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
@@ -226,11 +217,14 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -
     return math.nan
 
 
-def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool) -> dict[str, Any]:
+def _asked(  # noqa: PLR0913, keyword-only options
+    of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool, pairs: bool
+) -> dict[str, Any]:
     """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own.
 
     `own` are the gradients there; outputs may be `within` what an operation bounds; `constant` and `now` are the losses
-    of the best constant outputs, and of those that there are.
+    of the best constant outputs, and of those that there are. Where each target meets all outputs, as in `pairs`, it
+    does not matter whose it is.
     """
     found: dict[str, Any] = {}
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
@@ -251,13 +245,16 @@ def _asked(of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: fl
                 break
         losses = [float(of(each, targets).detach()) for each in (best, *others, noise)]
         change = max(abs(each - now) for each in losses if math.isfinite(each))
+        felt = abs(float((own * (noise - y)).flatten(1).sum(1).mean()))
+        if max(change, ROUNDED * abs(now)) < NEAR * felt:  # its value is nothing, its gradient all
+            return {}
         if any(map(math.isfinite, losses[-2:])):  # else it takes no outputs of which nothing is known
             found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
         if targets is None or bool((targets == targets[:1]).all()):
             return found
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
-        asks = losses[0] != float(of(best, targets.roll(1, 0)).detach())
+        asks = pairs or losses[0] != float(of(best, targets.roll(1, 0)).detach())
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size
@@ -274,6 +271,18 @@ def _agreement(moved: Tensor, targets: Tensor) -> float:
     if targets.shape != moved.shape:
         return math.nan
     return float(torch.corrcoef(torch.stack([moved.flatten().double(), targets.flatten().double()]))[0, 1])
+
+
+def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
+    """The chance of a batch of such examples alone as have no finite loss of their own; 0 where none has one."""
+    finite, size = 0, len(y)
+    with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
+        for n in range(size):
+            finite += math.isfinite(_of_some(loss, y, targets, slice(n, n + 1)))
+            if (1 - finite / size) ** size < RARE:
+                return 0.0
+        return (1 - finite / size) ** size if finite else 0.0
+    return 0.0
 
 
 FAR, SAME_SLOPE = 1e3, 0.02
@@ -338,10 +347,14 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:
     """Whether a loss of a batch grows with its examples."""
-    few, some = y[: len(y) // 2], None if targets is None else targets[: len(y) // 2]
     with suppress(Exception):  # of a loss of the user's for so many examples
-        return abs(float(loss.of_all(few, some).detach())) < HALF * abs(initial)
+        return abs(_of_some(loss, y, targets, slice(len(y) // 2))) < HALF * abs(initial)
     return False
+
+
+def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice) -> float:
+    """The loss of some of the examples."""
+    return float(loss.of_all(y[some], None if targets is None else targets[some]).detach())
 
 
 HALF = 0.75  # between a half, and all
@@ -478,8 +491,8 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
 
 
 class _Calls(TorchFunctionMode):
-    """Fields of `Signals` on the operations that a loss of some examples is made of: shapes of one that joins numbers
-    made of the outputs with targets of other examples, and one that gets what it does not take.
+    """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
+    outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take.
     """
 
     def __init__(self, examples: int | None) -> None:
@@ -491,13 +504,15 @@ class _Calls(TorchFunctionMode):
         result, name = func(*args, **(kwargs or {})), func.__name__
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
         if len(pair) == 2 and pair[0].requires_grad != pair[1].requires_grad:
-            (one, other), size = (each.shape for each in pair), pair[0].numel()
-            shape, apart = _joined(one, other), len(one) != len(other)
-            squared = isinstance(result, Tensor) and result.numel() == math.prod(shape) == size**2
+            one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
+            shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
+            joins = isinstance(result, Tensor) and result.numel() == math.prod(shape)
             along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
-            each_other = name in ELEMENTWISE and other[:1] == (self.examples,) and (apart or along)
-            if (apart and squared and size == pair[1].numel() > 1) or each_other:
-                self.found["broadcast"] = f"{tuple(one)} and {tuple(other)} to {shape}"
+            each_other = name in ELEMENTWISE and over and (apart or along)
+            squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
+            if each_other or squared or (joins and over and one.numel() == 1):  # those made on purpose, or by a sum
+                key = "broadcast" if each_other or (squared and apart) else "pairs"
+                self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
         if name == "binary_cross_entropy_with_logits" and pair[1].numel():
             low, high = map(float, pair[1].aminmax())
             if not 0 <= low <= high <= 1:
@@ -530,8 +545,12 @@ def _would_broadcast(y: Tensor, targets: Tensor | None) -> dict[str, str]:
     return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
 
 
-def _mixed_in(value: Tensor, found: dict[str, str], examples: int) -> dict[str, str]:
-    """What `_Calls` found in a call of the loss, and a view in it that mixes axes."""
+def _mixed_in(
+    value: Tensor, found: dict[str, str], examples: int, learnable: float = math.inf, **_: Any
+) -> dict[str, str]:
+    """What `_Calls` found in a call of the loss, of pairs what leaves nothing to learn; and a view that mixes axes."""
+    if (pairs := found.pop("pairs", "")) and learnable < LEARNABLE:
+        found.setdefault("broadcast", pairs)
     for view in mixing_views(Graph(value.grad_fn, (), ()), examples) if value.grad_fn is not None else ():
         before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
         found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"

@@ -253,21 +253,14 @@ def block_reports(
         norm = float(curvature.frobenius_sq[i, i])
         none = block.name in moments.without and matrix == "ggn" and not math.isnan(norm)
         sigma = 0.0 if none else norm / block.numel
-        rows.append(
-            BlockReport(
-                **block.described,
-                **scales,
-                nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
-                weight_sq=weight_sq,
-                avg_sq_singular_value=sigma,
-                stderr=float(curvature.stderr[i, i]) / block.numel,
-                ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
-                relative_ratio=math.nan,
-                products=int(curvature.products[i]),
-                ended=ended,
-                trace=0.0 if none else float(curvature.traces[i]),
-            )
-        )
+        row = BlockReport(
+            **block.described, **scales, weight_sq=weight_sq, relative_ratio=math.nan,
+            nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
+            avg_sq_singular_value=sigma, stderr=float(curvature.stderr[i, i]) / block.numel,
+            ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
+            products=int(curvature.products[i]), ended=ended, trace=0.0 if none else float(curvature.traces[i]),
+        )  # fmt: skip
+        rows.append(row)
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
     return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
 
@@ -319,34 +312,18 @@ def report_of(settings: Settings, problem: Problem, measured: Sequence[Measured]
     curvature = merge([part.curvature for part in measured], sizes)
     size = sum(sizes) if settings.per == "batch" else 1
     weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight" and not settings.quick]
+    heatmap = Heatmap(
+        names=tuple(problem.blocks[i].name for i in weights), numel=tuple(problem.blocks[i].numel for i in weights),
+        frobenius_sq=curvature.frobenius_sq[weights][:, weights], stderr=curvature.stderr[weights][:, weights],
+    )  # fmt: skip
     return Report(
-        blocks=block_reports(problem, moments, curvature, size=size, matrix=settings.matrix),
-        heatmap=Heatmap(
-            names=tuple(problem.blocks[i].name for i in weights),
-            numel=tuple(problem.blocks[i].numel for i in weights),
-            frobenius_sq=curvature.frobenius_sq[weights][:, weights],
-            stderr=curvature.stderr[weights][:, weights],
-        ),
-        skipped=problem.skipped,
-        model=type(problem.model).__name__,
-        init="as given",
-        loss=problem.loss.name,
-        matrix=settings.matrix,
-        mode=settings.mode,
-        method=curvature.method,
-        method_reason=curvature.reason,
-        seed=settings.seed,
-        batch_size=sum(sizes),
-        batches=tally.read if settings.per == "example" else 1,
-        batches_read=tally.read,
-        batches_given=tally.given,
-        outputs=problem.shape.outputs,
-        rtol=settings.rtol,
-        versions=versions(),
-        output_sq=moments.output_sq,
-        output_variance=moments.output_variance,
-        findings=() if first.signals is None else find(first.signals),
-        signals=first.signals,
-        signals_missing=first.missing,
-        **ran,
-    )
+        blocks=block_reports(problem, moments, curvature, size=size, matrix=settings.matrix), heatmap=heatmap,
+        model=type(problem.model).__name__, init="as given", loss=problem.loss.name, skipped=problem.skipped,
+        matrix=settings.matrix, mode=settings.mode, seed=settings.seed, rtol=settings.rtol,
+        method=curvature.method, method_reason=curvature.reason, versions=versions(),
+        batch_size=sum(sizes), batches=tally.read if settings.per == "example" else 1,
+        batches_read=tally.read, batches_given=tally.given, outputs=problem.shape.outputs,
+        output_sq=moments.output_sq, output_variance=moments.output_variance,
+        findings=() if first.signals is None else find(first.signals), signals=first.signals,
+        signals_missing=first.missing, **ran,
+    )  # fmt: skip

@@ -25,6 +25,7 @@ from hessdiag.derivatives.losses import sums_to_one
 from hessdiag.network.trace import Node, parents_of, walk
 
 FLAT = 0.99  # of the range of a tanh or sigmoid
+ROUNDINGS = 8  # of one number
 
 _TRANSPARENT = re.compile(
     r"(View|UnsafeView|Reshape\w*|Transpose|T|Permute|Expand|Slice|Squeeze|Unsqueeze|Clone|Alias|Split|SplitWithSizes"
@@ -373,6 +374,16 @@ def added_to_themselves(graph: Graph) -> Iterator[Node]:
     for node in (graph.root, *graph.consumers):
         if node.name().startswith("Add") and len({*node.next_functions}) < len(parents_of(node)):
             yield from parents_of(node)[:1]
+
+
+def steep_roots(graph: Graph) -> Iterator[Node]:
+    """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero."""
+    for node in (graph.root, *graph.consumers):
+        if node.name() == "SqrtBackward0" and node._saved_result.numel() > 1:
+            (below,), (least, most) = parents_of(node), node._saved_result.square().aminmax()
+            kept = getattr(below, "_saved_min", None) or (below.name().startswith("Add") and not parents_of(below)[1:])
+            if not kept and least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
+                yield node
 
 
 Bound = Callable[[Tensor], Tensor]

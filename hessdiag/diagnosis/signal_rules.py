@@ -5,7 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from hessdiag.diagnosis.network_view import BLIND, GATES, TINY, Net, graded, listed, log_ratio, worst_first
+from hessdiag.diagnosis.network_view import (
+    BLIND,
+    GATES,
+    LEARNABLE,
+    RARE,
+    TINY,
+    Net,
+    graded,
+    listed,
+    log_ratio,
+    worst_first,
+)
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import short, trimmed
 
@@ -27,19 +38,21 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
     away = signals.initial_loss if math.isnan(signals.chance_sq) else min(signals.initial_loss, signals.chance_sq)
-    near = not classes and max(away, signals.output_sq) < 1  # a few steps away
+    steep = surely > warn and signals.bounded in BOUNDED  # near in probabilities may be far in logits
+    near = not (classes or steep) and max(away, signals.output_sq) < 1  # a few steps away
     if not surely > note / 2 or near or raw_inputs(net) or raw_targets(net):
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
-    if signals.output_sq < 1 and net.head:  # small outputs, and yet a bad guess: the bias does not know the labels
-        bias = net.bias_of(net.head)
-        name = bias.name if bias else net.name_of(net.head)
+    path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
+    if signals.output_sq < 1 and path:  # small outputs, and yet a bad guess: the bias does not know the labels
+        bias = net.bias_of(path)
+        name = bias.name if bias else net.name_of(path)
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label frequencies."  # a note has no advice
         if classes and ratio > ONE_CLASS:
             message = f"{what}: nearly all labels of the batch are of one class."
             advice = "Shuffle the data. Where one class is padding, leave it out of the loss (`ignore_index`)."
-        return Finding("HD101", "warning" if classes else "note", (name,), message, advice, ratio, note)
+        return Finding("HD101", "warning" if classes or steep else "note", (name,), message, advice, ratio, note)
     if signals.chance_sq > SMALLER * signals.output_sq:
         blocks = tuple(net.name_of(o) for o in signals.sources if o in net.weight_of)
         sizes = [short(math.sqrt(each)) for each in (signals.output_sq, signals.chance_sq)]
@@ -324,7 +337,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     return None
 
 
-SWING, FLAT, LEARNABLE, AGAINST, FELT, WEIGHS = 0.05, 1e-6, 1e-3, -0.25, 0.2, 2.0
+SWING, FLAT, AGAINST, FELT, WEIGHS = 0.05, 1e-6, -0.25, 0.2, 2.0
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:
@@ -343,6 +356,11 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
         return "fault", (), what, advice, 0.0, 0.0
+    if signals.undefined > RARE:
+        what = "The loss of some examples alone is NaN or infinite, as of 0/0: so is that of a batch of these alone,"
+        what += f" 1 batch in {1 / signals.undefined:.0f}."
+        advice = "Divide by at least one, `count.clamp(min=1)`, or leave out a batch without targets."
+        return "warning", (), what, advice, signals.undefined, RARE
     if signals.floor > OUT_OF_REACH:  # which tells more
         return None
     if signals.swing < SWING:
@@ -406,6 +424,8 @@ def meeting(net: Net) -> Finding | None:
     message += ", and on their order." if ordered else "."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
     meant = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
+    readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
+    meant = meant or any("BatchNorm" in kind and not kind.endswith("d") for kind in readers)  # one written out
     severity: Severity = "warning" if (blocks or ordered) and not meant else "note"  # rounding may turn a sign
     return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
 

@@ -27,9 +27,17 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
-from hessdiag.diagnosis.roles import Graph, added_to_themselves, at_its_end, attentions, mixing_views, written_by
+from hessdiag.diagnosis.roles import (
+    Graph,
+    added_to_themselves,
+    at_its_end,
+    attentions,
+    mixing_views,
+    steep_roots,
+    written_by,
+)
 from hessdiag.errors import REFUSALS
-from hessdiag.network.blocks import parameter_slots, stores_inputs_first
+from hessdiag.network.blocks import kept_aside, parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import noted_dropouts
 from hessdiag.network.trace import backpropagate
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
@@ -215,21 +223,22 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        for label, nodes in (("mixed", mixing_views(graph, self.part.size)), ("doubled", added_to_themselves(graph))):
+        found = {"mixed": mixing_views(graph, self.part.size), "doubled": added_to_themselves(graph)}
+        for label, nodes in (found | {"root": steep_roots(graph)}).items():
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
         idle = graph.consumers.keys() - graph.counting()
         uses = {name: each | {"one key"} if leaves[name] in idle else each for name, each in uses.items()}
-        strangers = [node.variable for node in graph.consumers if hasattr(node, "variable")]
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
+        strangers = {id(node.variable) for node in graph.consumers if hasattr(node, "variable")} - known
         self.shares["F.dropout"] = max(self.functional, default=0.0)
         most = max(self.shares, key=self.shares.__getitem__)
         return uses, {
             "dropped": most if self.shares[most] >= DROPPED else "",
             "dropped_share": self.shares[most],
-            "unregistered": _names_of([p for p in strangers if id(p) not in known], self.model),
+            "unregistered": tuple(name for key, name in kept_aside(self.model).items() if key in strangers),
             "sources": tuple(written_by(y.grad_fn, written, {})),
         }
 
@@ -482,25 +491,6 @@ def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Paramete
     ends = [y.real.sum() for y in returned]
     found = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
     return {name: "unread" for name, g in zip(parameters, found, strict=bool(ends)) if g is None}
-
-
-def _names_of(tensors: Sequence[Tensor], model: nn.Module) -> tuple[str, ...]:
-    """Where modules keep tensors that they have not registered: as `blocks[0].weight`, say."""
-    names: dict[int, str] = {}
-
-    def look(value: Any, name: str) -> None:
-        if isinstance(value, nn.Module):
-            names.update((id(p), f"{name}.{inner}") for inner, p in value.named_parameters() if id(p) not in names)
-        elif isinstance(value, (list, tuple, dict)):
-            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-                look(each, f"{name}[{key!r}]")
-        names.setdefault(id(value), name)
-
-    for path, module in model.named_modules() if tensors else ():
-        for attribute, value in vars(module).items():
-            if attribute not in ("_parameters", "_buffers", "_modules"):
-                look(value, f"{path}.{attribute}".lstrip("."))
-    return tuple(names[id(each)] for each in tensors if id(each) in names)[::-1]
 
 
 def _rows(gradient: Tensor) -> int:

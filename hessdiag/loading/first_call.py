@@ -7,7 +7,7 @@ model that refuses its inputs says so in the words of the layer that noticed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -37,7 +37,7 @@ from hessdiag.data.batch import (
 from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem, read_loss
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
-from hessdiag.network.blocks import find_blocks
+from hessdiag.network.blocks import find_blocks, kept_aside
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import try_model
 
@@ -79,9 +79,7 @@ def first_call(
             batch = next(stream)
             found, skipped = find_blocks(model, vectors=vectors)
             if not found:
-                why = "; ".join(f"{name}: {reason}" for name, reason in skipped[:1])
-                what = f"the model {type(model).__name__} has no weight matrix, bias or scalar to measure"
-                raise HessdiagError(f"{what} ({why})")
+                raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
             with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
                 dry = try_model(model, batch, found, examples=TRIED[settings.per])
             resolved = read_loss(model, batch, road.loss, dry.outputs, **settings.of_loss, linear=settings.quick)
@@ -98,6 +96,17 @@ def first_call(
             settings = replace(settings, per="batch")
     problem = Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled)
     return Opened(problem, chain([batch], stream), dry.outputs.y, settings)
+
+
+def _nothing(model: nn.Module, skipped: Sequence[tuple[str, str]]) -> str:
+    """What a model has that holds no block."""
+    if aside := kept_aside(model):
+        names = few(aside.values())
+        return f"layers that are not registered ({names}): keep them in nn.ModuleList, and tensors in nn.Parameter"
+    why = "".join(f" ({name}: {reason})" for name, reason in skipped[:1])
+    return (
+        f"no weight matrix, bias or scalar to measure{why}" if skipped else "no parameters: there is nothing to measure"
+    )
 
 
 def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:

@@ -88,6 +88,27 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
     return {names[key]: places for key, places in slots.items()}
 
 
+def kept_aside(model: nn.Module) -> dict[int, str]:
+    """Where modules keep tensors to be trained that they have not registered, by id: as `blocks[0].weight`, say."""
+    names: dict[int, str] = {}
+
+    def look(value: Any, name: str) -> None:
+        if isinstance(value, nn.Module):
+            for inner, parameter in value.named_parameters():
+                look(parameter, f"{name}.{inner}")
+        elif isinstance(value, (list, tuple, dict)):
+            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                look(each, f"{name}[{key!r}]")
+        elif isinstance(value, Tensor) and value.requires_grad:
+            names.setdefault(id(value), name)
+
+    for path, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute not in ("_parameters", "_buffers", "_modules"):
+                look(value, f"{path}.{attribute}".lstrip("."))
+    return {key: name for key, name in names.items() if key not in set(map(id, model.parameters()))}
+
+
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
     """The parameter itself."""
     return cast("nn.Parameter", model.get_submodule(block.owners[0])._parameters[block.attribute])

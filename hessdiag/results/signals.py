@@ -26,8 +26,9 @@ class LayerSignals(Record):
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
             keys), `"one key"`, `"astray"` (of these into a softmax of one number, whose weights do not sum to 1 over
-            what they mix), `"mixed"` (into a view that mixes axes), `"idle"`
-            (into a nonlinearity that does nothing), and names of nonlinearities.
+            what they mix), `"mixed"` (into a view that mixes axes), `"root"`
+            (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), and names
+            of nonlinearities.
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
@@ -156,6 +157,7 @@ class Signals(Record):
         agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
         unbounded: whether it falls without end there, in proportion.
+        undefined: chance of a batch of such examples alone as have no finite loss of their own.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
             "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
             next.
@@ -200,6 +202,7 @@ class Signals(Record):
     agrees: float = math.nan
     chance_sq: float = math.nan
     unbounded: bool = False
+    undefined: float = 0.0
     shown: str = ""
     unmoved: int = 0
     unregistered: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ COMMITS = ("blind17", "blind18", "blind19", "blind20")
 LATER = ("blind21", "blind22", "blind23", "blind24", "blind25", "blind26", "blind27", "blind28")
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
     "faults of new kinds": tuple(part for part in BLIND if part not in (*REPORTS, *COMMITS, *LATER)),
-    "samples of reports": REPORTS, "samples of commits": COMMITS, "reports, a second sample": LATER,
+    "samples of reports": REPORTS, "samples of commits": COMMITS, "later reports": LATER,
 }  # fmt: skip
 GRAVE = ("fault", "warning")
 NEAR = 4

@@ -451,7 +451,6 @@ def test_what_bounds_the_outputs_is_named_where_targets_are_beyond(name: str) ->
     torch.manual_seed(0)
     (last, beyond), x = ENDS[name], torch.randn(32, 4)
     report = hessdiag.diagnose(nn.Sequential(nn.Linear(4, 3), *last), x, 3 * x[:, :3] - 2, quick=True)
-    assert report.signals is not None
     assert report.signals.bounded == name
     told = [each for each in report.findings if each.rule == "HD113"]
     assert [f"ends in a {name}, which keeps" in each.message for each in told] == [True] * beyond
@@ -495,6 +494,15 @@ ASKED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Ten
     ),
     "distances": (
         lambda y, t: y.softmax(1).sum(1).mean(), lambda y, t: F.cross_entropy(-y.square(), t), "Whatever"
+    ),
+    "pairs": (
+        lambda y, t: (y[:, :1] - t.view(1, -1)).square().mean(), lambda y, t: (y[:, 0] - t).square().mean(),
+        "(32, 1) and (1, 32) to (32, 32)",
+    ),
+    "the sum of all": (
+        lambda y, t: (t - y[:, 0].sum()).square().mean(),
+        lambda y, t: -(t * ((p := y.log_softmax(1)[:, 0]) - p.detach()).exp()).mean(),  # as of a policy
+        "() and (32,) to (32,)",
     ),
 }  # fmt: skip
 
@@ -556,14 +564,6 @@ class Renamed(nn.Linear):
         return 2 * held if name == "weight" else held
 
 
-def solved(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
-    """A solution and the residual of its equation, whose right-hand side no weight makes smaller."""
-    with torch.enable_grad():
-        u = m.last(m.first(x := x.detach().requires_grad_()).tanh())
-        (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
-        return u, slope - 40 * x.sin()
-
-
 def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     code = m.table(torch.cdist(z := m.down(x), m.table.weight).argmin(1))
     return m.up(z + (code - z).detach()), z, code
@@ -623,8 +623,18 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a stream, added {n} times", lambda n=n: nn.Sequential(nn.Linear(4, 8), *(net(lambda m, x, n=n: n * x + m.f(m
         .norm(x)), norm=nn.LayerNorm(8), f=nn.Linear(8, 8)) for _ in range(8)), nn.Linear(8, 3)), (X, T), None, said)
         for n, said in ((1, ""), (2, "HD115"))),
-    ("a residual", lambda: net(solved, first=nn.Linear(4, 8), last=nn.Linear(8, 1)), (X, 0.1 * X[:, :1]),
-        lambda y, t: F.mse_loss(y[0], t) + y[1].square().mean(), ""),
+    *((f"a root of at least {least}", lambda least=least: net(lambda m, x: (m.first(x).square() * 1e-9 ** (x[:,
+        :1] > 1)).clamp(min=least).sqrt(), first=nn.Linear(4, 3)), (X, X[:, :3].abs()), None, said)
+        for least, said in ((1e-6, ""), (0, "HD401"))),
+    *((f"over {least} at least", lambda: nn.Linear(4, 3), (X[:4], T[:4]), lambda y, t, least=least: F.cross_entropy(
+        y[t > 1], t[t > 1], reduction="sum") / (t > 1).sum().clamp(min=least), said)
+        for least, said in ((1, ""), (0, "HD113"))),
+    ("statistics written out", lambda: nn.Sequential(nn.Linear(4, 8), type("BatchNorm", (networks.Net,), {})(lambda m,
+        x: m.gain * (x - x.mean(0)) / x.norm(dim=0), gain=nn.Parameter(torch.ones(8))), nn.ReLU(), nn.Linear(8, 3)), (X,
+        T), None, ""),
+    *((f"biases of {of} for rare places", lambda of=of: nn.Sequential(nn.Linear(4, 1).apply(lambda m: m.bias.data
+        .fill_(of)), nn.Sigmoid()), (X.repeat(320, 1).view(8, 640, 4), F.pad(torch.ones(1, 1, 1), (0, 0, 0, 639, 0,7))),
+        partial(F.binary_cross_entropy, reduction="sum"), said) for of, said in ((-5.0, ""), (0.0, "HD101"))),
     ("codes", lambda: net(coded, table=nn.Embedding(5, 2), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
         lambda y, t: F.mse_loss(y[0], t) + F.mse_loss(y[1], y[2].detach()) + F.mse_loss(y[1].detach(), y[2]), ""),
     *((f"labels of {t.dtype}", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).apply(lambda m: [
