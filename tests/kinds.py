@@ -298,7 +298,9 @@ REFUSED: dict[str, tuple[Kind, str]] = {
     "several outputs": (Kind(mlp(wrap=lambda y: (y, y.tanh()))),
         "returned a tuple with 2 tensors over the examples (0, 1): wrap it so that it returns one of them"),
     "no outputs": (Kind(mlp(wrap=lambda y: {"loss": y.sum()})), "returned a dict without a tensor over the ex"),
-    "nan outputs": (Kind(mlp(wrap=lambda y: y / 0 * 0)), "returned NaN or infinite outputs"),
+    "nan outputs": (Kind(mlp(wrap=lambda y: y / 0 * 0)), "infinite outputs: div behind 'last' makes the first, of"),
+    "a row masked": (Kind(mlp(lambda m, h: h.masked_fill(h < 99, -torch.inf).softmax(1))),
+        "infinite outputs: softmax behind 'first' makes the first, of numbers from -inf to -inf; leave an entry of"),
     "autocast inside": (Kind(mlp(wrap=lambda y: y.bfloat16())), "returned torch.bfloat16 outputs: switch autoc"),
     **{name: (Kind(*made), f"{ALONE}: the model runs over the first") for name, made in MIXING.items()},
     "compiled by torch.jit": (

@@ -79,15 +79,12 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     if not inputs:
         raise HessdiagError("the model reads no tensor: pass inputs that hold one")
     return Graph(
-        inputs=inputs,
-        parameters=dict(signature.inputs_to_parameters),
-        buffers=dict(signature.inputs_to_buffers),
+        inputs=inputs, parameters=dict(signature.inputs_to_parameters), buffers=dict(signature.inputs_to_buffers),
         shapes={name: tuple(value.shape) for name, value in tensors.items() if name not in inputs},
         constants=_constants(exported),
-        operations=tuple(_operation(node) for node in nodes if node.op == "call_function"),
-        output=output,
+        operations=tuple(_operation(node) for node in nodes if node.op == "call_function"), output=output,
         batch=len(next(iter(inputs.values()))),
-    )
+    )  # fmt: skip
 
 
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> ExportedProgram:
@@ -129,15 +126,10 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
 def _operation(node: torch.fx.Node) -> Operation:
     value, (place, layer) = node.meta.get("val"), _place(node)
     return Operation(
-        name=node.name,
-        target=_target(node.target),
-        call=node.target,
-        arguments=_arguments(node),
-        refs=tuple(Ref(read.name) for read in node.all_input_nodes),
-        place=place,
-        layer=layer,
+        name=node.name, target=_target(node.target), call=node.target, arguments=_arguments(node),
+        refs=tuple(Ref(read.name) for read in node.all_input_nodes), place=place, layer=layer,
         shape=tuple(value.shape) if isinstance(value, Tensor) and {int}.issuperset(map(type, value.shape)) else None,
-    )
+    )  # fmt: skip
 
 
 def _one_output(model: nn.Module, exported: ExportedProgram) -> Ref:

@@ -172,20 +172,12 @@ def predict(
         if reason := _reason(block, each, predicted[-1]):
             left_open.append((block.name, reason))
     return Prediction(
-        blocks=tuple(predicted),
-        design=imbalance(predicted, applied, found, weights.sq),
-        skipped=(*skipped, *left_open),
-        unsupported=tuple(found.unsupported),
-        notes=tuple(found.notes),
-        output_sq=found.output.second_moment,
-        outputs=found.output.sq.numel() // graph.batch,
-        model=type(model).__name__,
-        init=init or "as given",
-        loss=loss,
-        moments=moments,
-        weights_from=weights.source,
+        blocks=tuple(predicted), design=imbalance(predicted, applied, found, weights.sq),
+        skipped=(*skipped, *left_open), unsupported=tuple(found.unsupported), notes=tuple(found.notes),
+        output_sq=found.output.second_moment, outputs=found.output.sq.numel() // graph.batch,
+        model=type(model).__name__, init=init or "as given", loss=loss, moments=moments, weights_from=weights.source,
         versions=versions(),
-    )
+    )  # fmt: skip
 
 
 MOVES = ("reshaping", "copying")  # operations that change no number

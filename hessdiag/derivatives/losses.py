@@ -22,7 +22,7 @@ from hessdiag.data.batch import IGNORED, Form, Layout
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
-from hessdiag.network.trace import numbers_written
+from hessdiag.network.trace import first_broken, numbers_written
 
 LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -397,10 +397,10 @@ class CallableLoss(Loss):
             raise self._unusable(y, targets, error) from error
         if not bool(values.isfinite().all()):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
-                where = "a logarithm, a root or a division at zero, or targets that no output can reach"
+                why = first_broken(lambda: self.of_all(y, targets))
                 if targets is not None and not bool(targets.isfinite().all()):
-                    where = "targets that are NaN or infinite, and leave them out"
-                raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: look for {where}")
+                    why = "look for targets that are NaN or infinite, and leave them out"
+                raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: {why}")
             raise CoupledError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
                 " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"

@@ -14,7 +14,7 @@ from hessdiag.data.batch import Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.trace import NetworkShape, Trace, looked_up_in_common, run_dry, trace
+from hessdiag.network.trace import NetworkShape, Trace, first_broken, looked_up_in_common, run_dry, trace
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     class_dim: int | None, matrix: str = "ggn", linear: bool = False,
 ) -> Loss:  # fmt: skip
     """Call the loss on the outputs of a few examples: the loss as it will be read."""
-    check_finite(outputs.y)
+    check_finite(model, batch, outputs.y)
     y, per = (outputs.y[0], "batch") if batch.as_one else (outputs.y, per)
     layout = batch.output if isinstance(batch.output, Layout) else None
     forms = (outputs.form, batch.form)
@@ -113,12 +113,11 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     return MeanLoss(resolved) if batch.as_one else resolved
 
 
-def check_finite(y: Tensor) -> None:
+def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
     """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
     if bool(y.isfinite().all()):
         return
-    why = "NaN or infinite outputs: look for weights or inputs that are too large, a softmax over masked entries alone,"
-    why += " or a division by zero"
     if bool(y[y != -math.inf].isfinite().all()):
-        why = "outputs of -inf, as of masked logits: mask them with a number, as in masked_fill(mask, -1e9)"
-    raise HessdiagError(f"the model returned {why}")
+        why = "outputs of -inf, as of masked logits or log(0): mask them with a number, as in masked_fill(mask, -1e9)"
+        raise HessdiagError(f"the model returned {why}")
+    raise HessdiagError(f"the model returned NaN or infinite outputs: {first_broken(lambda: batch.run(model), model)}")

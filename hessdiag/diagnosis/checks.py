@@ -43,6 +43,7 @@ from hessdiag.network.trace import (
     LayerCall,
     Trace,
     backpropagate,
+    first_broken,
     looked_up_in_common,
     measured_layers,
     trace,
@@ -71,7 +72,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
     """
     model, blocks = problem.model, problem.blocks
     before = before if len(before) == few.size else call_alone(model, few).detach()
-    check_finite(before)
+    check_finite(model, few, before)
     try:
         mixed, unseen, _ = _again(model, few, blocks, before, seed)
     except REFUSALS:
@@ -116,17 +117,15 @@ def _largest(y: Tensor) -> float:
     return float(y.flatten(1).norm(dim=1).max())
 
 
-def finite_gradient(loss: Loss, gradient: Tensor) -> None:
-    """Check that the loss has a gradient in the outputs.
+def finite_gradient(loss: Loss, gradient: Tensor, y: Tensor, targets: Tensor | None) -> None:
+    """Check the gradient in the outputs, which the loss has at y.
 
     Raises:
         HessdiagError: it has none.
     """
     if not bool(gradient.isfinite().all()):
-        raise HessdiagError(
-            f"the loss {loss.name!r} is finite, its gradient in the outputs NaN or infinite: look for a square root,"
-            " a norm, a division or a logarithm at zero, and add a small ε inside it"
-        )
+        why = first_broken(lambda: loss.gradient(y, targets))
+        raise HessdiagError(f"the loss {loss.name!r} is finite, its gradient in the outputs NaN or infinite: {why}")
 
 
 # Each example alone gives what it gives in the batch.

@@ -112,12 +112,12 @@ def _sums(
             stack.enter_context(watched.watching())
         seen = problem.trace(part, measured_layers(model, blocks), keep_outputs=True)
         y, halves, calls = seen.y.detach(), checks.halves_of(part, seed), seen.calls
-        check_finite(y)
+        check_finite(model, part, y)
         if loss.couples and part.within is not None:  # an example has no loss of its own
             own = torch.randn(y.shape, generator=stream(seed, f"cotangents of examples {part.within}")).to(y)
         else:
             own = loss.gradient(y, part.targets).detach()  # (B, *out)
-        checks.finite_gradient(loss, own)
+        checks.finite_gradient(loss, own, y, part.targets)
         ends = [call.output_edge for call in calls]
         starts = [call.input_edge or call.output_edge for call in calls]  # what an embedding reads has no gradient
         parameters = [get_gradient_edge(block_parameter(model, block)) for block in blocks]

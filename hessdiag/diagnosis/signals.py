@@ -268,21 +268,12 @@ class SignalPass:
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         return Signals(
-            examples=part.size,
-            output_sq=mean_sq(outputs),
-            output_varies=second_moment(outputs, part.size)[1],
-            output_variance=float(outputs.var(correction=0)),
-            unseen=self.unseen or self._ignored(y, of_mean),
-            meeting=self.meeting,
-            repeated=_repeated(y.detach(), part),
-            sent_back=sent_back,
-            fixed_norms=len(fixed),
-            fresh_norms=sum(map(_is_fresh, fixed)),
-            layers=layers,
-            **of_outputs,
-            **fit_of(model, part, y, own[0], loss),
+            examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
+            output_variance=float(outputs.var(correction=0)), unseen=self.unseen or self._ignored(y, of_mean),
+            meeting=self.meeting, repeated=_repeated(y.detach(), part), sent_back=sent_back, fixed_norms=len(fixed),
+            fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **of_outputs, **fit_of(model, part, y, own[0], loss),
             parameters=self._of_parameters(of_mean, uses, layers, loss),
-        )
+        )  # fmt: skip
 
     def _of_parameters(
         self, gradients: Mapping[str, Tensor | None], uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],

@@ -141,21 +141,13 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]], *, vect
     same_name = all(a == attribute for _, a in slots)
     fan_in, fan_out, kernel = fans_of(module, attribute, parameter)
     return Block(
-        name=name,
-        kind=kind,
-        owners=tuple(p for p, _ in slots),
-        attribute=attribute,
-        layer=type(module).__name__,
-        shape=tuple(parameter.shape),
-        numel=parameter.numel(),
-        fan_in=fan_in,
-        fan_out=fan_out,
-        kernel=kernel,
+        name=name, kind=kind, owners=tuple(p for p, _ in slots), attribute=attribute, layer=type(module).__name__,
+        shape=tuple(parameter.shape), numel=parameter.numel(), fan_in=fan_in, fan_out=fan_out, kernel=kernel,
         groups=int(getattr(module, "groups", 1)) if hasattr(module, "kernel_size") else 1,
         structured=kind == "scalar"
         or (not other and same_name and attribute in ("weight", "bias") and _share_rule(holders)),
         looked_up=kind == "weight" and any(map(looks_up, holders)),
-    )
+    )  # fmt: skip
 
 
 def _share_rule(holders: Sequence[nn.Module]) -> bool:

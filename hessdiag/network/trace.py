@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
@@ -11,15 +12,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, isinf, isnan, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
+from hessdiag.results.numbers import short
 
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
@@ -252,14 +256,10 @@ class _Watch:
         if self.entered is None or not isinstance(output, Tensor) or not output.requires_grad:
             return
         call = LayerCall(
-            owner=self.owner,
-            x=self.entered.detach(),
-            output=output.detach().clone() if self.keep_outputs else None,
-            output_shape=output.shape,
-            input_edge=self.edge,
-            output_edge=get_gradient_edge(output),
+            owner=self.owner, x=self.entered.detach(), output=output.detach().clone() if self.keep_outputs else None,
+            output_shape=output.shape, input_edge=self.edge, output_edge=get_gradient_edge(output),
             version=self.entered._version,
-        )
+        )  # fmt: skip
         self.entered = self.edge = None
         self.record(call)
 
@@ -489,6 +489,60 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
             return seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common
         in_common = frozenset(rows)
     return trace(model, few, others), frozenset(block.name for block in lookups), frozenset()
+
+
+CONSTANTS = re.compile(r"(new_)?(empty|full)|masked_fill|fill|where|scalar_tensor|lift_fresh|resize")
+SCALE = "clamp or scale what it reads"
+HINTS = {"div": "add a small number to what it divides by", "softmax": "leave an entry of every row unmasked"}
+
+
+class _FirstBroken(TorchDispatchMode):
+    """Notes the first operation that makes NaN or, of finite numbers, an infinity, which is no constant of a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.within: list[str] = []  # paths of the modules that are being called
+        self.behind = ""  # that of the last one
+        self.found = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__.strip("_")
+        if self.found or CONSTANTS.match(name):
+            return result
+        read, made = (
+            [v for v in tree_leaves(each) if isinstance(v, Tensor) and v.is_floating_point() and v.numel()]
+            for each in ((args, kwargs), result)
+        )
+        nan, infinite = ([any(bool(of(v).any()) for v in each) for each in (read, made)] for of in (isnan, isinf))
+        if not nan[0] and (nan[1] or (infinite[1] and not infinite[0])):
+            if node := torch._C._current_autograd_node():
+                what = re.sub(r"Backward[0-9]*$", "", node.name()).lower()
+                self.found = f"the slope of {what} makes the first; add a small number to what it reads"
+                return result
+            inner = "".join(self.within[-1:])
+            where = f" in {inner!r}" if inner else f" behind {self.behind!r}" if self.behind else ""
+            numbers = " and ".join(" to ".join(short(float(end)) for end in v.aminmax()) for v in read[:2])
+            self.found = f"{name}{where} makes the first, of numbers from {numbers}; {HINTS.get(name, SCALE)}"
+        return result
+
+
+def first_broken(call: Callable[[], object], model: nn.Module | None = None) -> str:
+    """Which operation of a call first makes NaN or an infinity, in which module of a model, of which numbers."""
+    mode = _FirstBroken()
+
+    def enter(path: str, *_: Any) -> None:
+        mode.within.append(path)
+
+    def leave(*_: Any) -> None:
+        mode.behind = mode.within.pop()
+
+    with ExitStack() as hooks, suppress(Exception):
+        for path, module in () if model is None else model.named_modules():
+            hooks.enter_context(module.register_forward_pre_hook(partial(enter, path)))
+            hooks.enter_context(module.register_forward_hook(leave, always_call=True))
+        hooks.enter_context(mode)
+        call()
+    return mode.found or "look for a division by zero, or for weights or inputs that are too large"
 
 
 def _channels(module: nn.Module, shape: torch.Size) -> int:
