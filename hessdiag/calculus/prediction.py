@@ -76,16 +76,12 @@ def predict_block(
     intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
     gradient_sq = _parameter_gradient_sq(forward, channels, x, gradient)
     return replace(
-        forward,
-        activation_scaling=varsigma,
-        gamma=gamma,
-        gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic,
-        gamma_curvature=gamma * found.loss.curvature,
+        forward, activation_scaling=varsigma, gamma=gamma,
+        gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic, gamma_curvature=gamma * found.loss.curvature,
         nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
         avg_sq_singular_value=of_parameter(block, step, sent[operation.name], found) if sent else gamma,
-        x_gradient_sq=x_delta_sq,
-        out_gradient_sq=delta_sq,
-    )
+        x_gradient_sq=x_delta_sq, out_gradient_sq=delta_sq,
+    )  # fmt: skip
 
 
 def _parameter_gradient_sq(block: BlockPrediction, channels: int, x: Activation, delta: Gradient) -> float:

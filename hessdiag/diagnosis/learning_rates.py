@@ -154,13 +154,10 @@ def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) 
     falls, middle = rate > 0 and not rate < stderr, len(along) // 2  # else noise hides whether the loss falls
     halves = [best_constant_rate(half)[0] if half else math.nan for half in (along[:middle], along[middle:])]
     return LearningRate(
-        value=factor * rate if falls else math.nan,
-        stderr=factor * stderr if falls else math.nan,
-        examples=examples,
-        steps=tuple(factor * each.rate for each in along),
-        halves=(factor * halves[0], factor * halves[1]),
+        value=factor * rate if falls else math.nan, stderr=factor * stderr if falls else math.nan, examples=examples,
+        steps=tuple(factor * each.rate for each in along), halves=(factor * halves[0], factor * halves[1]),
         rises=halves[1] > 0 and halves[1] > RISING * halves[0],
-    )
+    )  # fmt: skip
 
 
 def are_fresh(batches: Sequence[Batch], batch_size: int) -> bool:

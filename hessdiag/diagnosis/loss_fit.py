@@ -6,7 +6,7 @@ Every number comes from the loss and a few calls of it with other outputs, not f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate, pairwise
@@ -180,17 +180,26 @@ def _descended(of: Callable[[Tensor], Tensor], start: Tensor, enough: float = -m
     least, best, at = math.inf, start, start
     step, before = 0.1 * start.abs().clamp(min=1.0), torch.zeros_like(start)
     for _ in range(TRIALS):
-        with torch.enable_grad():
-            (slope,) = torch.autograd.grad(value := of(watched := at.clone().requires_grad_()), watched)
+        value, slope = _with_slope(of, at)
         if not bool(value.isfinite()) or not bool(slope.isfinite().all()):
             at, step, before = best, step * SLOWER, torch.zeros_like(start)
             continue
-        least, best = min((least, best), (float(value.detach()), at), key=lambda pair: pair[0])
+        least, best = min((least, best), (float(value), at), key=lambda pair: pair[0])
         if least < enough:
             break
         step = torch.where(slope * before < 0, step * SLOWER, step * FASTER)
         at, before = at - step * slope.sign(), slope
     return least, best
+
+
+def _with_slope(of: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Tensor]:
+    """A loss of some outputs, and its gradient there."""
+    with torch.enable_grad():
+        value = of(watched := at.clone().requires_grad_())
+    found = (
+        torch.autograd.grad(value, watched, materialize_grads=True) if value.requires_grad else [at.new_zeros(at.shape)]
+    )
+    return value.detach(), found[0]
 
 
 Of = Callable[[Tensor, Tensor | None], Tensor]
@@ -230,23 +239,18 @@ def _asked(  # noqa: PLR0913, keyword-only options
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
     targets, noise = part.targets, noise_like(y, part)
     others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
+
+    def free(z: Tensor) -> Tensor:
+        return of(z, targets)
+
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         if not bool(own.any()):
-            tried = (y - NEAR * noise, y + NEAR * noise, noise, ANY * noise)
-            values = [v for each in tried if math.isfinite(v := float(of(each, targets).detach()) - now)]
-            some = ROUNDED * abs(now)
-            return {"stuck": min(values) < -some or max(values) <= some}  # not at its least, or the same anywhere
-        least, best, each = math.inf, y, y
-        for start in others:  # where the loss is defined: that of a rate takes no negative ones
-            value, end = _descended(lambda z: of(z, targets), start, enough)
-            if math.isfinite(value):
-                least, best, each = value, end, start
-            if least < enough:
-                break
-        losses = [float(of(each, targets).detach()) for each in (best, *others, noise)]
+            return {"stuck": _is_stuck(free, y, noise, now)}
+        least, best, each = _lowest(free, others, enough)
+        losses = [float(free(each).detach()) for each in (best, *others, noise)]
         change = max(abs(each - now) for each in losses if math.isfinite(each))
-        felt = abs(float((own * (noise - y)).flatten(1).sum(1).mean()))
-        if max(change, ROUNDED * abs(now)) < NEAR * felt:  # its value is nothing, its gradient all
+        felt = _with_slope(free, others[0])[1] * (others[1] - others[0])
+        if max(change, ROUNDED * abs(now)) < NEAR * abs(float(felt.sum())):  # its value is nothing, its gradient all
             return {}
         if any(map(math.isfinite, losses[-2:])):  # else it takes no outputs of which nothing is known
             found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
@@ -259,6 +263,26 @@ def _asked(  # noqa: PLR0913, keyword-only options
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size
     return found
+
+
+def _lowest(of: Callable[[Tensor], Tensor], starts: Sequence[Tensor], enough: float) -> tuple[float, Tensor, Tensor]:
+    """The least loss, or one that is enough, its outputs, and their start: a loss may take no negative ones."""
+    least, best, start = math.inf, starts[0], starts[0]
+    for each in starts:
+        value, end = _descended(of, each, enough)
+        if math.isfinite(value):
+            least, best, start = value, end, each
+        if least < enough:
+            break
+    return least, best, start
+
+
+def _is_stuck(of: Callable[[Tensor], Tensor], y: Tensor, noise: Tensor, now: float) -> bool:
+    """Whether a loss without a gradient is not at its least, or has none elsewhere either."""
+    tried = (y - NEAR * noise, y + NEAR * noise, noise, ANY * noise)
+    values = [v for each in tried if math.isfinite(v := float(of(each).detach()) - now)]
+    some, flat = ROUNDED * abs(now), not any(bool(_with_slope(of, each)[1].any()) for each in tried[2:])
+    return min(values) < -some or max(values) <= some or flat
 
 
 def _agreement(moved: Tensor, targets: Tensor) -> float:
@@ -322,9 +346,7 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
         return loss.of_all(bound(moved), targets)
 
     def slope(piece: slice, *there: Tensor) -> Tensor:
-        with torch.enable_grad():
-            value = of([piece], watched := noise[:, piece].clone().requires_grad_(), *there)
-        return torch.autograd.grad(value, watched)[0]
+        return _with_slope(lambda z: of([piece], z, *there), noise[:, piece])[1]
 
     def gain(piece: slice, enough: float) -> float:
         return start - _descended(partial(of, [piece]), y[:, piece], start - enough)[0]

@@ -209,13 +209,10 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
         x_count, out_count, x_sq, dx, out_sq, dout, dcurved, more_than_multiplied = sums[f"layer {owner}"]
         if x_count:
             layers[owner] = LayerMoments(
-                x_sq=_mean(x_sq, x_count),
-                x_gradient_sq=_mean(dx, x_count),
-                out_sq=_mean(out_sq, out_count),
-                out_gradient_sq=_mean(dout, out_count),
-                out_curvature_sq=_mean(dcurved, out_count),
+                x_sq=_mean(x_sq, x_count), x_gradient_sq=_mean(dx, x_count), out_sq=_mean(out_sq, out_count),
+                out_gradient_sq=_mean(dout, out_count), out_curvature_sq=_mean(dcurved, out_count),
                 multiplies=not more_than_multiplied,
-            )
+            )  # fmt: skip
     squared, without = {}, frozenset(block.name for block in problem.blocks if _is_rounding(problem, block, sums))
     for block in problem.blocks:
         square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / float(sums["measured"])

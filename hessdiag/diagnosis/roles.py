@@ -429,7 +429,7 @@ def ending(
 def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
     """The same of one output; the first operation alone reads free numbers, the others what it writes."""
     found: list[tuple[str, Bound, Bound]] = []
-    while node is not None and (one := _bound_of(node := [*unchanged(node)][-1])):
+    while node is not None and (one := _bound_of(node := _end_of(node))):
         found.append(one)
         node = next(iter(parents_of(node)), None)
     while found and found[-1][0] == LOG:  # by itself it bounds nothing
@@ -438,6 +438,14 @@ def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
         return (), None
     *later, (_, free, _) = found
     return tuple(name for name, _, _ in found), lambda z: reduce(lambda at, one: one[2](at), reversed(later), free(z))
+
+
+def _end_of(root: Node) -> Node:
+    """The node that made the numbers of the outputs, or one of several alike that were joined."""
+    *_, node = unchanged(root)
+    ends = [[*unchanged(each)][-1] for each in parents_of(node) if re.match("Cat|Stack", node.name())]
+    alike = len({end.name() for end in ends}) == 1 and _operation(ends[0].name()) in _RANGES
+    return ends[0] if alike else node
 
 
 def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:

@@ -189,23 +189,17 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     changes = sorted((_change(old, new, medians) for old, new in pairs), key=_place)
     resolved = _missing(before.findings, after.findings) if after.signals is not None else ()
     new = _missing(after.findings, before.findings) if before.signals is not None else ()
-    return Comparison(
-        before=f"{before.model}, init {before.init}",
-        after=f"{after.model}, init {after.init}",
-        findings=tuple(_find(changes, medians, resolved, new) + _not_compared((*only_before, *only_after))),
-        resolved=resolved,
-        new=new,
-        changes=tuple(changes),
-        medians=medians,
-        only_before=only_before,
-        only_after=only_after,
-        differences=tuple(
-            f"{key.replace('_', ' ')}: {getattr(before, key)} before, {getattr(after, key)} after"
-            for key in SAME_DATA
-            if getattr(before, key) != getattr(after, key)
-        ),
-        **{key: getattr(before, key) for key in SAME_KIND},
+    differences = (
+        f"{key.replace('_', ' ')}: {getattr(before, key)} before, {getattr(after, key)} after"
+        for key in SAME_DATA
+        if getattr(before, key) != getattr(after, key)
     )
+    return Comparison(
+        before=f"{before.model}, init {before.init}", after=f"{after.model}, init {after.init}",
+        findings=tuple(_find(changes, medians, resolved, new) + _not_compared((*only_before, *only_after))),
+        resolved=resolved, new=new, changes=tuple(changes), medians=medians, only_before=only_before,
+        only_after=only_after, differences=tuple(differences), **{key: getattr(before, key) for key in SAME_KIND},
+    )  # fmt: skip
 
 
 def ratio_of(before: float, after: float) -> float:

@@ -102,15 +102,12 @@ class Setups(Record):
         count = len(reports)
         between = maps.std(axis=0, ddof=1) if count > 1 else np.full(maps.shape[1:], np.nan)
         return cls(
-            names=first.heatmap.names,
-            numel=first.heatmap.numel,
+            names=first.heatmap.names, numel=first.heatmap.numel,
             columns={key: np.array([[getattr(b, key) for b in r.weights] for r in reports]) for key in COLUMNS},
-            frobenius_sq=maps.mean(axis=0),
-            frobenius_sq_stderr=between / np.sqrt(count),
-            estimator_stderr=np.sqrt((noise**2).sum(axis=0)) / count,
-            seed=first.seed,
+            frobenius_sq=maps.mean(axis=0), frobenius_sq_stderr=between / np.sqrt(count),
+            estimator_stderr=np.sqrt((noise**2).sum(axis=0)) / count, seed=first.seed,
             **{key: getattr(first, key) for key in SHARED},
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,15 +48,12 @@ def _page(report: Report) -> str:
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
     template = _environment().get_template("page.html.jinja")
     return template.render(
-        report=report,
-        places={block.name: number for number, block in enumerate(report.blocks)},
-        rules=CATALOGUE,
-        glance=layer_table(report.weights) if report.heatmap.names else None,
-        symbols=block_table(report),
+        report=report, places={block.name: number for number, block in enumerate(report.blocks)}, rules=CATALOGUE,
+        glance=layer_table(report.weights) if report.heatmap.names else None, symbols=block_table(report),
         map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,
         layers=_picture(plots.draw_layers(report)) if report.blocks else None,
         settings=[(name, str(value)) for name, value in (*settings, *report.versions.items())],
-    )
+    )  # fmt: skip
 
 
 def _picture(figure: Figure) -> tuple[str, int]:

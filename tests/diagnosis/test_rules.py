@@ -667,6 +667,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         lambda y, t, f=f, soften=soften: f(soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div,
         reduction="batchmean"), X[:, :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"),
         (torch.log_softmax, ""))),
+    *((f"two {end.__name__}s, joined", lambda end=end: net(lambda m, x: torch.cat([end(m.last(x)), end(m.last(-x))], 1),
+        last=nn.Linear(4, 1)), (X, X[:, :2].gt(0).float()), F.binary_cross_entropy_with_logits, said)
+        for end, said in ((torch.sigmoid, "HD113"), (torch.neg, ""))),
     *((f"ids times {use}", lambda use=use: net(lambda m, x, ids: m.last(x + m.table(use * ids)), table=nn.Embedding(5,
         4), last=nn.Linear(4, 3)), ((X, 2 * T), T), None, said) for use, said in ((1, ""), (0, "HD120"))),
     *((f"the sign of {one}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, one=one: one * F.cross_entropy(y, t), said)

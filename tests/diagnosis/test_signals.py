@@ -162,18 +162,12 @@ def test_nonlinearities_by_name(activation: Callable[[Tensor], Tensor]) -> None:
     assert by_path(signals_of(model, torch.randn(4, 3)))["a"].labels == (activation.__name__,)
 
 
-USES = {  # of parameters by shape: free ones are added, joined, or multiply number by number
-    "left": ((5, 5), ("product",)),
-    "kernel": ((6, 6, 3), ("convolution", "product")),  # times a number
-    "standardised": ((6, 6), ("product",)),
-    "gain": ((6, 1), ()),
-    "positions": ((5, 6), ("sum",)),
-    "token": ((1, 6), ()),
-    "latents": ((3, 6), ()),
-    "query": ((6, 6), ("product",)),
-    "decay": ((6, 6), ()),
+USES = {  # of parameters by shape: free ones are added, joined, or multiply number by number; kernels times a number
+    "left": ((5, 5), ("product",)), "kernel": ((6, 6, 3), ("convolution", "product")),
+    "standardised": ((6, 6), ("product",)), "gain": ((6, 1), ()), "positions": ((5, 6), ("sum",)),
+    "token": ((1, 6), ()), "latents": ((3, 6), ()), "query": ((6, 6), ("product",)), "decay": ((6, 6), ()),
     "table": ((7, 6), ("lookup", "output", "product")),
-}
+}  # fmt: skip
 
 
 def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:

@@ -317,11 +317,8 @@ def _attend_once(call: Call, scores: Scores, value: Ref) -> Step:
         sq=sq[:, None].expand(call.shape),
         site_correlation=_over_windows(min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0, common, Q, windows),
         example_correlation=min(examples * v.second_moment / total, 1.0),
-        positions=Q * windows if len(call.shape) > 2 else 1,
-        alike=v.alike,
-        pairs=pairs,
-        profile=profile,
-    )
+        positions=Q * windows if len(call.shape) > 2 else 1, alike=v.alike, pairs=pairs, profile=profile,
+    )  # fmt: skip
     back = partial(_back, head=head, key_last=scores.key_last, windows=windows)
     backs = ((scores.query, partial(back, to="q")), (scores.key, partial(back, to="k")), (value, partial(back, to="v")))
     return Step(out, backs, note=NOTE, attention=_mixing(head))

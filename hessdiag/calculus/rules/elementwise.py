@@ -57,15 +57,13 @@ def add(call: Call) -> Step:
     # such as tokens and positions
     apart = 1 / call.shape[-1] if abs(x.example_correlation - y.example_correlation) > 0.5 else None
     out = Activation(
-        sq=sq,
-        mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
+        sq=sq, mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
         site_correlation=max((x.site_correlation * q_x + y.site_correlation * q_y + cross) / total, 0.0),
         example_correlation=max((x.example_correlation * q_x + y.example_correlation * q_y + cross) / total, 0.0),
         positions=max(x.positions, y.positions),
         alike=_joined(x.alike or 1 / x.sq.shape[-1], y.alike or 1 / y.sq.shape[-1], share, apart),
-        read=_joined(x.read, y.read, share),
-        profile=mixed((q_x, q_y), (x, y)),
-    )
+        read=_joined(x.read, y.read, share), profile=mixed((q_x, q_y), (x, y)),
+    )  # fmt: skip
     note = ""
     if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
         note = "a learnable shift as large as what it is added to is taken as independent of it, as one of data is not"

@@ -226,14 +226,10 @@ def max_pool(call: Call) -> Step:
         return Gradient(transposed(pooled, x.sq, g.sq), *shared, slope=steeper, lean=lean * shared[0])
 
     out = replace(
-        x,
-        sq=growth * pooled(x.sq),
-        mean=together,
+        x, sq=growth * pooled(x.sq), mean=together,
         site_correlation=together * min(x.site_correlation / x.near, 1.0) if x.near > 0 else together,
-        example_correlation=together if x.example_correlation > 0 else 0.0,
-        positions=positions,
-        before=None,
-    )
+        example_correlation=together if x.example_correlation > 0 else 0.0, positions=positions, before=None,
+    )  # fmt: skip
     return Step(out, ((ref, back),), note=note)
 
 
