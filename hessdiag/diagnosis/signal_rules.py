@@ -373,7 +373,7 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         return "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST
     if signals.learnable < LEARNABLE:
         what = "The loss is least where the outputs are constant, whatever the targets are: it asks for no input."
-        advice = "Look at its sign, and at the targets: a hinge takes ±1, not 0 and 1."
+        advice = "Look at its sign, at the targets (a hinge takes ±1, not 0 and 1), and for a missing softmax."
         return "warning", (), what, advice, signals.learnable, LEARNABLE
     return None
 
@@ -389,7 +389,7 @@ def astray(net: Net) -> Finding | None:
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
-REPEATED_OUTPUTS = 0.25
+REPEATED_OUTPUTS = 0.35
 
 
 def unseen(net: Net) -> Finding | None:
