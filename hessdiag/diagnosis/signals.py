@@ -233,12 +233,13 @@ class SignalPass:
         uses = {name: each | {"one key"} if leaves[name] in idle else each for name, each in uses.items()}
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
         strangers = {id(node.variable) for node in graph.consumers if hasattr(node, "variable")} - known
+        kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
         self.shares["F.dropout"] = max(self.functional, default=0.0)
         most = max(self.shares, key=self.shares.__getitem__)
         return uses, {
             "dropped": most if self.shares[most] >= DROPPED else "",
             "dropped_share": self.shares[most],
-            "unregistered": tuple(name for key, name in kept_aside(self.model).items() if key in strangers),
+            "unregistered": tuple(kept[key] for key in kept if key in strangers),
             "sources": tuple(written_by(y.grad_fn, written, {})),
         }
 

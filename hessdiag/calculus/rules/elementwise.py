@@ -217,14 +217,10 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str = "") -> Step:
         return Gradient(steep, g.site_correlation * kept[0], g.example_correlation * kept[1], g.profile, lean=lean)
 
     out = replace(
-        x,
-        sq=sq,
-        mean=at_mean.mean_sq / at_mean.sq if at_mean.sq else 0.0,
-        site_correlation=sites[0],
-        profile=flattened(x.profile, correlate(phi, size, x.mean, 0.0)[0], sites[0]),
-        example_correlation=examples[0],
+        x, sq=sq, mean=at_mean.mean_sq / at_mean.sq if at_mean.sq else 0.0, site_correlation=sites[0],
+        profile=flattened(x.profile, correlate(phi, size, x.mean, 0.0)[0], sites[0]), example_correlation=examples[0],
         before=Before(phi, x.mean, x.near) if phi.slope is not None else None,
-    )
+    )  # fmt: skip
     return Step(out, ((ref, back),), note=note, kurtosis=at_mean.slope_kurtosis)
 
 
