@@ -259,13 +259,9 @@ def _asked(  # noqa: PLR0913, keyword-only options
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
         asks = pairs or losses[0] != float(of(best, targets.roll(1, 0)).detach())
-        if asks and abs(constant) < ANY * abs(now):
-            level, row = _descended(lambda z: free(z.expand_as(y).contiguous()), others[0].mean(0, keepdim=True))
-            constant = min(constant, level)
-            least = min(least, _descended(free, row.expand_as(y), constant - SOME_SHARE * abs(constant))[0])
-            if least < constant + SLIGHTLY * abs(now):
-                size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
-                found["learnable"] = (constant - least) / size
+        if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
+            size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
+            found["learnable"] = (constant - least) / size
     return found
 
 

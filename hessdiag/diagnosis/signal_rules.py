@@ -373,7 +373,7 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         return "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST
     if signals.learnable < LEARNABLE:
         what = "The loss is least where the outputs are constant, whatever the targets are: it asks for no input."
-        advice = "Look at its sign, at the targets (a hinge takes ±1, not 0 and 1), and for a missing softmax."
+        advice = "Look at its sign, and at the targets: a hinge takes ±1, not 0 and 1."
         return "warning", (), what, advice, signals.learnable, LEARNABLE
     return None
 

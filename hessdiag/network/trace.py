@@ -492,7 +492,7 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
 
 
 CONSTANTS = re.compile(r"(new_)?(empty|full)|masked_fill|fill|where|scalar_tensor|lift_fresh|resize")
-SCALE = "clamp or scale what it reads"
+SCALE = "these are too large, or out of its range: scale or clamp them"
 HINTS = {"div": "add a small number to what it divides by", "softmax": "leave an entry of every row unmasked"}
 
 
