@@ -196,10 +196,9 @@ def _with_slope(of: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Ten
     """A loss of some outputs, and its gradient there."""
     with torch.enable_grad():
         value = of(watched := at.clone().requires_grad_())
-    found = (
-        torch.autograd.grad(value, watched, materialize_grads=True) if value.requires_grad else [at.new_zeros(at.shape)]
-    )
-    return value.detach(), found[0]
+    if not value.requires_grad:
+        return value, torch.zeros_like(at)
+    return value.detach(), torch.autograd.grad(value, watched, materialize_grads=True)[0]
 
 
 Of = Callable[[Tensor, Tensor | None], Tensor]

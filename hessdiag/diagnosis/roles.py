@@ -379,8 +379,9 @@ def added_to_themselves(graph: Graph) -> Iterator[Node]:
 def steep_roots(graph: Graph) -> Iterator[Node]:
     """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero."""
     for node in (graph.root, *graph.consumers):
-        if node.name() == "SqrtBackward0" and node._saved_result.numel() > 1:
-            (below,), (least, most) = parents_of(node), node._saved_result.square().aminmax()
+        root = node._saved_result if node.name() == "SqrtBackward0" else None
+        if root is not None and root.is_floating_point() and root.numel() > 1:
+            (below,), (least, most) = parents_of(node), root.square().aminmax()
             kept = getattr(below, "_saved_min", None) or (below.name().startswith("Add") and not parents_of(below)[1:])
             if not kept and least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
                 yield node

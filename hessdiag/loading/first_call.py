@@ -103,10 +103,10 @@ def _nothing(model: nn.Module, skipped: Sequence[tuple[str, str]]) -> str:
     if aside := kept_aside(model):
         names = few(aside.values())
         return f"layers that are not registered ({names}): keep them in nn.ModuleList, and tensors in nn.Parameter"
-    why = "".join(f" ({name}: {reason})" for name, reason in skipped[:1])
-    return (
-        f"no weight matrix, bias or scalar to measure{why}" if skipped else "no parameters: there is nothing to measure"
-    )
+    if not skipped:
+        return "no parameters: there is nothing to measure"
+    name, reason = skipped[0]
+    return f"no weight matrix, bias or scalar to measure ({name}: {reason})"
 
 
 def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:
