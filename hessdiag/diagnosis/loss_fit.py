@@ -23,7 +23,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views
+from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views, steep_roots
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate, numbers_written
 from hessdiag.results.numbers import short
@@ -569,12 +569,16 @@ def _would_broadcast(y: Tensor, targets: Tensor | None) -> dict[str, str]:
 def _mixed_in(
     value: Tensor, found: dict[str, str], examples: int, learnable: float = math.inf, **_: Any
 ) -> dict[str, str]:
-    """What `_Calls` found in a call of the loss, of pairs what leaves nothing to learn; and a view that mixes axes."""
+    """What `_Calls` found in a call of the loss, of pairs what leaves nothing to learn; and views and roots in it."""
     if (pairs := found.pop("pairs", "")) and learnable < LEARNABLE:
         found.setdefault("broadcast", pairs)
-    for view in mixing_views(Graph(value.grad_fn, (), ()), examples) if value.grad_fn is not None else ():
+    if value.grad_fn is None:
+        return found
+    for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
         before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
         found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"
+    if any(steep_roots(graph)):
+        found["takes"] = "numbers as small as rounding to sqrt, whose slope has no end there: add 1e-6 to them"
     return found
 
 
