@@ -329,7 +329,8 @@ class SignalPass:
         for path, (first, *later) in self.states.items():
             if len(later) > 1 and all(torch.equal(state, first) for state in later):
                 return f"what {path} wrote at the step before", path
-        used = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None}
+        slots = parameter_slots(self.model)  # of which a table that is tied to the head has two
+        used = {path for name, g in gradients.items() if g is not None for path, _ in slots[name]}
         idle = [name for name, g in gradients.items() if g is None and self.parameters[name].dim() > 1]
         widths = {self.parameters[name].shape[-1:]: name.rpartition(".")[0] for name in idle}
         inputs = replace(self.part, noise=(), targets=None).leaves

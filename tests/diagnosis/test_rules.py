@@ -494,10 +494,8 @@ ASKED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Ten
     "distances": (
         lambda y, t: y.softmax(1).sum(1).mean(), lambda y, t: F.cross_entropy(-y.square(), t), "Whatever"
     ),
-    "pairs": (
-        lambda y, t: (y[:, :1] - t.view(1, -1)).square().mean(), lambda y, t: (y[:, 0] - t).square().mean(),
-        "(32, 1) and (1, 32) to (32, 32)",
-    ),
+    "pairs": (lambda y, t: (y[:, :1] - t.view(1, -1)).square().mean(), lambda y, t: (y[:, 0] - t).square().mean(),
+              "(32, 1) and (1, 32) to (32, 32)"),
     "the sum of all": (
         lambda y, t: (t - y[:, 0].sum()).square().mean(),
         lambda y, t: -(t * ((p := y.log_softmax(1)[:, 0]) - p.detach()).exp()).mean(),  # as of a policy
@@ -675,6 +673,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         4), last=nn.Linear(4, 3)), ((X, 2 * T), T), None, said) for use, said in ((1, ""), (0, "HD120"))),
     *((f"the sign of {one}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, one=one: one * F.cross_entropy(y, t), said)
         for one, said in ((1, ""), (-1, "HD113"))),
+    ("a head and a table in one", lambda: net(lambda m, x, labels: m.last(m.t(x).cumsum(1) - m.t(x)), last=(last :=
+        nn.Linear(4, 9)), t=networks.having(nn.Embedding(9, 4), weight=last.weight)), ({"x": WORDS, "labels": WORDS},
+        WORDS), None, ""),
     ("labels for the model", lambda: net(lambda m, x, labels: (m.last(x), F.cross_entropy(m.last(x), labels))[1],
         last=nn.Linear(4, 3)), ({"x": X, "labels": T},), "model", ""),
     *((f"a view across: {across}", lambda t=t, d=d, across=across: net(lambda m, x: m.last(m.first(x).relu().reshape(
