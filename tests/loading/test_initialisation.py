@@ -45,8 +45,9 @@ class Callable:
 
 
 @pytest.mark.parametrize(("function", "kind"), [
-    (by_name, "module"), (lambda model: None, "model"), (lambda m: None, "module"), (in_place, "weight"), (max, "weight"),
+    (by_name, "module"), (lambda model: None, "model"), (lambda m: None, "module"), (in_place, "weight"),
     (returned, "weight"), (Callable(), "weight"), (nn.init.orthogonal_, "weight"), (lambda: None, "weight"),
+    (max, "weight"),
 ])  # fmt: skip
 def test_the_first_parameter_decides(function, kind: str) -> None:
     assert called_with(function) == kind
