@@ -303,7 +303,8 @@ REFUSED: dict[str, tuple[Kind, str]] = {
         "infinite outputs: softmax behind 'first' makes the first, of numbers from -inf to -inf; leave an entry of"),
     "autocast inside": (Kind(mlp(wrap=lambda y: y.bfloat16())), "returned torch.bfloat16 outputs: switch autoc"),
     **{name: (Kind(*made), f"{ALONE}: the model runs over the first") for name, made in MIXING.items()},
-    "compiled by torch.jit": (Kind(lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)))),
+    "compiled by torch.jit": (
+        Kind(lambda: torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)))),
         "the model was compiled by torch.jit, which hides its layers: pass the module it is of"),
     "branches on the batch": (Kind(mlp(lambda m, h: h.tanh() if float(h.detach().square().sum()) > 2 else h.square())),
         ALONE),
