@@ -397,9 +397,9 @@ class CallableLoss(Loss):
             raise self._unusable(y, targets, error) from error
         if not bool(values.isfinite().all()):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
-                why = first_broken(lambda: self.of_all(y, targets))
-                if targets is not None and not bool(targets.isfinite().all()):
-                    why = "look for targets that are NaN or infinite, and leave them out"
+                why = "look for targets that are NaN or infinite, and leave them out"
+                if targets is None or bool(targets.isfinite().all()):
+                    why = first_broken(lambda: self.of_all(y, targets))
                 raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: {why}")
             raise CoupledError(
                 f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"

@@ -223,8 +223,8 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        found = {"mixed": mixing_views(graph, self.part.size), "doubled": added_to_themselves(graph)}
-        for label, nodes in (found | {"root": steep_roots(graph)}).items():
+        marks = (("mixed", mixing_views(graph, self.part.size)), ("doubled", added_to_themselves(graph)))
+        for label, nodes in (*marks, ("root", steep_roots(graph))):
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}

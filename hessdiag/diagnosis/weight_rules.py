@@ -247,18 +247,18 @@ def cannot_learn(net: Net) -> Finding | None:
 
 
 def undefined(net: Net) -> Finding | None:
-    """HD401: gradients that are no numbers, though outputs and loss are; those nearest the outputs first."""
+    """HD401: gradients that are no numbers, or become NaN, though the loss is one; those nearest the outputs first."""
+    hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
+    if blocks := tuple(p.name for p in sorted(hit, key=net.place, reverse=True)):
+        message = f"The gradients of {listed(blocks)} are NaN or infinite, while the loss is a number."
+        advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
+        return Finding("HD401", "fault", blocks, message, advice, math.nan, 0.0)
     if blocks := net.labelled("root"):
         message = f"Behind {listed(blocks)} a square root is taken of numbers that rounding makes, some of them zero:"
         message += " its slope has no end there, and gradients become NaN."
         advice = "Keep what it is taken of off zero: `x.clamp(min=1e-6).sqrt()`, or `(x + 1e-6).sqrt()`."
         return Finding("HD401", "warning", blocks, message, advice, 0.0, 0.0)
-    hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
-    if not (blocks := tuple(p.name for p in sorted(hit, key=net.place, reverse=True))):
-        return None
-    message = f"The gradients of {listed(blocks)} are NaN or infinite, while the loss is a number."
-    advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
-    return Finding("HD401", "fault", blocks, message, advice, math.nan, 0.0)
+    return None
 
 
 def _neighbourhood(p: ParameterSignals) -> str:

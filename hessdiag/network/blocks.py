@@ -90,7 +90,7 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
 
 def kept_aside(model: nn.Module) -> dict[int, str]:
     """Where modules keep tensors to be trained that they have not registered, by id: as `blocks[0].weight`, say."""
-    names: dict[int, str] = {}
+    names, registered = dict[int, str](), set(map(id, model.parameters()))
 
     def look(value: Any, name: str) -> None:
         if isinstance(value, nn.Module):
@@ -99,14 +99,14 @@ def kept_aside(model: nn.Module) -> dict[int, str]:
         elif isinstance(value, (list, tuple, dict)):
             for key, each in value.items() if isinstance(value, dict) else enumerate(value):
                 look(each, f"{name}[{key!r}]")
-        elif isinstance(value, Tensor) and value.requires_grad:
+        elif isinstance(value, Tensor) and value.requires_grad and id(value) not in registered:
             names.setdefault(id(value), name)
 
     for path, module in model.named_modules():
         for attribute, value in vars(module).items():
             if attribute not in ("_parameters", "_buffers", "_modules"):
                 look(value, f"{path}.{attribute}".lstrip("."))
-    return {key: name for key, name in names.items() if key not in set(map(id, model.parameters()))}
+    return names
 
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
