@@ -38,7 +38,7 @@ def dense_rows(values: Tensor, at: list[Tensor]) -> list[Tensor]:
 def hessian_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str]) -> Blocks:
     """All blocks of the Hessian of `loss(model(x), t)`."""
     at, blocks = [model.get_parameter(name) for name in names], []
-    with sdpa_kernel(SDPBackend.MATH):
+    with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
         grads = torch.autograd.grad(loss(model(x), t), at, create_graph=True, allow_unused=True)
         for a, g in zip(at, grads, strict=True):
             flat = g is None or not g.requires_grad

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import math
@@ -88,9 +89,11 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
 
 
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> ExportedProgram:
+    cached = {"use_cache"} & inspect.signature(model.forward).parameters.keys()  # what it returns is no tensor
+    given = dict.fromkeys(cached, False) | dict(kwargs or {})
     with _quiet(), torch.no_grad():  # a model's own no_grad then leaves no subgraph
         try:
-            exported = torch.export.export(model, args, dict(kwargs or {}), strict=False)
+            exported = torch.export.export(model, args, given, strict=False)
             return _functional(exported) if any(map(_writes, exported.graph.nodes)) else exported
         except Exception as error:
             why = f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]})"

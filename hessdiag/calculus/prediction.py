@@ -64,14 +64,9 @@ def predict_block(
     # of the gradient that the layer alone sends to its input, without other readers of it
     x_delta_sq = next((back(gradient).second_moment for ref, back in step.back if ref == step.source), math.nan)
     gamma = scaling.gamma(
-        block.kind,
-        fan_in=channels if scalar else block.fan_in,
-        kernel=math.prod(block.kernel),
-        sites_out=forward.sites_out,
-        x_sq=forward.x_sq,
-        delta_sq=delta_sq,
-        out_sq=forward.out_sq,
-    )
+        block.kind, fan_in=channels if scalar else block.fan_in, kernel=math.prod(block.kernel),
+        sites_out=forward.sites_out, x_sq=forward.x_sq, delta_sq=delta_sq, out_sq=forward.out_sq,
+    )  # fmt: skip
     varsigma = scaling.activation_scaling(x.sq.numel() // batch, x_delta_sq, forward.x_sq)
     intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
     gradient_sq = _parameter_gradient_sq(forward, channels, x, gradient)

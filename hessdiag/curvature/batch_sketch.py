@@ -23,15 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.norms import (
-    Curvature,
-    degrees_of_freedom,
-    equal_parts,
-    pair_statistics,
-    rounding_of,
-    two_stages,
-    widening,
-)
+from hessdiag.curvature.norms import Curvature, pair_statistics, rounding_of, two_stages
 from hessdiag.curvature.sketch import Directions, products_of
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, sum_over
@@ -39,7 +31,7 @@ from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import sides_of
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
-from hessdiag.results.numbers import Array
+from hessdiag.results.numbers import Z95, Array
 
 ROWS = 256  # directions of all examples of a group: their pairs take about as long as sending them back
 LEAST = 2  # directions of an example: those of one example have to make a pair
@@ -136,12 +128,18 @@ class _Rounds:
             found.append(sum_over(groups, partial(_group_sums, problem, some, seed), step="sketches of the batch"))
         sums = sum(found, Sums())
         value, size_of = sums["value"] / self.rounds, sums["size"] / self.rounds
-        directions, pairings = sums["directions"] / self.rounds**2, sums["pairings"] / self.rounds**2
-        freedom = degrees_of_freedom(self.each, equal_parts(directions, sums["directions_sq"] / self.rounds**4))
-        both = directions + pairings
-        with np.errstate(divide="ignore", invalid="ignore"):  # what the pairs add is taken to be known
-            dof = np.where(directions > 0, freedom * (both / directions) ** 2, math.inf)
-        return value, np.maximum(widening(dof) * np.sqrt(both), rounding_of(problem) * size_of)
+        error = np.sqrt(sums["directions"] + sums["pairings"]) / self.rounds
+        return value, np.maximum(reaching_up(value, error), rounding_of(problem) * size_of)
+
+
+def reaching_up(value: Array, error: Array) -> Array:
+    """Standard errors with which ± 1.96 of them reaches up to the end of a 95 % interval of the logarithm.
+
+    Sums of squares are skewed, and their errors grow with them: of low estimates these are too small, and intervals
+    miss on that side alone (88 to 91 % of them hold the truth in a transformer, 93 to 94 % with this).
+    """
+    share = Z95 * np.clip(np.divide(error, np.abs(value), out=np.zeros_like(error), where=value != 0), 1e-6, 1)
+    return error * np.expm1(share) / share
 
 
 def _group_sums(problem: Problem, directions: Directions, seed: int, part: Batch) -> Sums:
@@ -151,7 +149,7 @@ def _group_sums(problem: Problem, directions: Directions, seed: int, part: Batch
         raise HessdiagError(f"out of memory with {GROUP} examples: use method 'probe', or a machine with more memory")
     share = part.size / size
     found = example_pair_sums(products_of(problem, part, directions, seed, across=True), batch=size)
-    powers = {"value": 1, "size": 1, "directions": 2, "directions_sq": 4, "pairings": 2}
+    powers = {"value": 1, "size": 1, "directions": 2, "pairings": 2}
     return Sums({key: (found[key] * share**power).cpu().numpy() for key, power in powers.items()})
 
 
@@ -163,9 +161,8 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
         batch: B, the examples that are meant.
 
     Returns:
-        (L, L) each: `value`; `directions`, its variance over directions, and `directions_sq`, the sum of squares of
-        what each example adds to it; `pairings`, the variance over which examples are grouped with which; `size`, a
-        bound of the sum over absolute values: what rounding is relative to.
+        (L, L) each: `value`; `directions`, its variance over directions; `pairings`, that over which examples are
+        grouped with which; `size`, a bound of the sum over absolute values: what rounding is relative to.
     """
     L, g, k, _, _ = X.shape
     between = (1 - 1 / batch) / (g * (g - 1) * k * k) if g > 1 else 0.0  # weight of directions of two examples
@@ -187,7 +184,6 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
         "value": off.sum(dim=(0, 1)) + own.sum(dim=0),
         # At most, if both vary together.
         "directions": (among.sum(dim=0).sqrt() + own_variance.sum(dim=0).sqrt()).square(),
-        "directions_sq": (among.square() + own_variance.square()).sum(dim=0),
         "pairings": _over_pairings(X, batch),
         "size": torch.sqrt(squares[:, None] * squares),
     }

@@ -289,14 +289,9 @@ def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float
         return math.nan
     # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.
     return scaling.gamma(
-        block.kind,
-        fan_in=sizes.channels_in if block.kind == "scalar" else block.fan_in,
-        kernel=math.prod(block.kernel),
-        sites_out=sizes.sites,
-        x_sq=layer.x_sq,
-        delta_sq=delta_sq,
-        out_sq=layer.out_sq,
-    )
+        block.kind, fan_in=sizes.channels_in if block.kind == "scalar" else block.fan_in,
+        kernel=math.prod(block.kernel), sites_out=sizes.sites, x_sq=layer.x_sq, delta_sq=delta_sq, out_sq=layer.out_sq,
+    )  # fmt: skip
 
 
 def report_of(settings: Settings, problem: Problem, measured: Sequence[Measured], tally: Tally, **ran: Any) -> Report:

@@ -411,6 +411,13 @@ def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return _normalised(input, given, own=given.get("use_input_stats", given["training"]))
 
 
+def _probabilities_alone(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Binary cross-entropy that refuses other numbers on CUDA, as the CPU's does: its kernel ends every later one."""
+    if input.is_cuda and not bool(((input >= 0) & (input <= 1)).all()):
+        raise RuntimeError("all elements of input should be between 0 and 1")
+    return F.binary_cross_entropy(input, *args, **kwargs)
+
+
 def _norm_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool = False) -> dict[str, Any]:
     """What a normalisation is called with, by the names of `F.batch_norm`; `training` is its default."""
     names = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
@@ -537,6 +544,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(DROPOUTS, _undropped),
     F.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
+    F.binary_cross_entropy: _probabilities_alone,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,
     torch.Tensor.data.__set__: _bind,  # type: ignore[attr-defined]

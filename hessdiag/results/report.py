@@ -139,15 +139,16 @@ class Report(Printed, Record):
         """One row a block, one column an attribute of `BlockReport`."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(block) for block in self.blocks], columns=[f.name for f in fields(BlockReport)])
+        rows = [asdict(block) | {"name": printable(block.name)} for block in self.blocks]
+        return pd.DataFrame(rows, columns=[f.name for f in fields(BlockReport)])
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """The blocks as CSV text, with full precision; also written to `path` when one is given."""
         frame = self.to_dataframe()
         for key in ("shape", "kernel"):
             frame[key] = ["x".join(map(str, sizes)) for sizes in frame[key]]
-        names = map(printable, frame["name"])  # a spreadsheet computes what begins like a formula
-        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in names]
+        # A spreadsheet computes what begins like a formula.
+        frame["name"] = [f"'{name}" if name.startswith(("=", "+", "-", "@")) else name for name in frame["name"]]
         return saved(str(frame.to_csv(index=False, na_rep="nan", lineterminator="\n")), path)
 
     def text(self, detail: Detail = "table") -> str:

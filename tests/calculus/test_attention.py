@@ -172,16 +172,12 @@ def test_attention_by_hand_is_attention(causal):
 
 
 WRITTEN_OUT = {
-    "gelu": (
-        lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3)))),
-        lambda x: F.gelu(x, approximate="tanh"),
-    ),
+    "gelu": (lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3)))),
+             lambda x: F.gelu(x, approximate="tanh")),
     "silu": (lambda x: x * torch.sigmoid(x), F.silu),
-    "rms norm": (
-        lambda x: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6),
-        lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6),
-    ),
-}
+    "rms norm": (lambda x: x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6),
+                 lambda x: F.rms_norm(x, x.shape[-1:], eps=1e-6)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", WRITTEN_OUT)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
 from zoo_networks import NETWORKS
 
 import hessdiag
@@ -210,3 +211,9 @@ def test_branches_that_depend_on_each_other_are_named():
     assert any("both sides come from one result" in note for note in notes[0])
     assert not any("both sides" in note for note in notes[1])
     assert not any("both sides" in note for note in predict(plain, (4,)).notes)  # one function of h
+
+
+def test_a_language_model_is_traced_without_its_cache():
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0))
+    found = predict(gpt, torch.randint(50, (4, 12)), loss="cross-entropy")
+    assert all(math.isfinite(block.gamma) for block in found.weights if "c_" in block.name)

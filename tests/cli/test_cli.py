@@ -72,15 +72,17 @@ def test_options_and_the_seed_reach_the_measurement(run) -> None:
     assert (report.init, report.batch_size, report.loss, report.matrix) == ("geometric", 7, "mse", "hessian")
     assert (report.per, report.method, report.rtol) == ("batch", "probe", 0.3)
     assert (report.device, report.dtype, report.seed) == ("cpu", "float64", 11)
-    line = "diagnose mlp:6-5-3 --seed 4 --batch-size 8 --init fan-in --json -"
+    line = "diagnose mlp:6-5-3 --seed 4 --batch-size 8 --init fan-in --device cpu --json -"
     first, again, other = run(line), run(line), run(line.replace("4", "5", 1))
     assert first.out == again.out != other.out
-    source = hessdiag.models.resolve_model("mlp:6-5-3")
-    setups = hessdiag.measure_setups(source, setups=1, batch_size=8, init="fan-in", seed=4)
+    setups = hessdiag.measure_setups(
+        hessdiag.models.resolve_model("mlp:6-5-3"), setups=1, batch_size=8, init="fan-in", seed=4
+    )
     gammas = [block.gamma for block in Report.from_json(first.out).weights]
     assert setups.columns["gamma"][0].tolist() == gammas
-    line = "diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -"
-    report = Report.from_json(run(line).out)
+    report = Report.from_json(
+        run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -").out
+    )
     assert (report.blocks[0].shape, report.blocks[0].sites_in) == ((6, 1, 5, 5), 31 * 32)
     assert Report.from_json(run("diagnose mlp:12-3 --input-size 3x2x2 --json -").out).blocks[0].shape == (3, 12)
 

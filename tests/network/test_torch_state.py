@@ -212,3 +212,10 @@ def test_what_is_drawn_is_what_torch_draws_and_the_users_state_is_put_back_also_
         with seeded_rng(seed):
             seed_torch(seed)
     assert len(torch.cuda._queued_calls) == kept
+
+
+def test_numbers_that_are_no_probabilities_are_refused_and_cuda_goes_on(device: str) -> None:
+    x, targets = torch.randn(8, 4, device=device), torch.rand(8, 3, device=device)
+    with pytest.raises(hessdiag.HessdiagError, match="should be between 0 and 1"):
+        hessdiag.diagnose(nn.Linear(4, 3).to(device), x, targets, loss=nn.BCELoss())
+    assert float(x.square().sum()) > 0

@@ -21,14 +21,10 @@ def net():
 
 """
 DIAGNOSES = [
-    f"diagnose ./nets.py:net {options}"
-    for options in (
-        "--method sketch --batch-size 5",
-        "--matrix hessian --batch-size 5",
-        "--per batch --method exact --batch-size 6",
-    )
-]
-CHECK = "check-init geometric --model ./nets.py:net --against fan-in --setups 2 --batch-size 2"
+    f"diagnose ./nets.py:net --device cpu {options}" for options in
+    ("--method sketch --batch-size 5", "--matrix hessian --batch-size 5", "--per batch --method exact --batch-size 6")
+]  # fmt: skip
+CHECK = "check-init geometric --model ./nets.py:net --device cpu --against fan-in --setups 2 --batch-size 2"
 PROCESS = """
 import os, sys, torch, hessdiag, torch.distributed as dist
 from hessdiag.__main__ import main

@@ -171,13 +171,10 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "ViT": lambda: tf.ViTForImageClassification(tf.ViTConfig(hidden_size=12)),
     "ResNet-50": lambda: tf.ResNetForImageClassification(tf.ResNetConfig()),
     "MobileNet": lambda: tf.MobileNetV2ForImageClassification(tf.MobileNetV2Config()),
-    "U-Net": lambda: nn.ModuleDict(
-        {
-            f"{way}{i}": nn.Sequential(nn.Conv2d(2**i, 2, 3), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2))
-            for way in ("down", "up")
-            for i in range(5)
-        }
-    ),
+    "U-Net": lambda: nn.ModuleDict({
+        f"{way}{i}": nn.Sequential(nn.Conv2d(2**i, 2, 3), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 3), nn.BatchNorm2d(2))
+        for way in ("down", "up") for i in range(5)
+    }),
 }  # fmt: skip
 
 

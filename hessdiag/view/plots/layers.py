@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -57,8 +58,9 @@ def draw_layers(report: Report) -> Figure:
     is not drawn.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
-    frame = report.to_dataframe().assign(row=row_names(report.blocks))
-    places, names = frame["row"].factorize()
+    frame, rows = report.to_dataframe(), row_names(report.blocks)
+    names = list(dict.fromkeys(rows))
+    places = np.array([names.index(row) for row in rows])
     with style.context("whitegrid"):
         figure = Figure(figsize=(8.5, (0.34 if len(names) <= 12 else 0.2) * len(names) + 1.7))
         axes = figure.subplots()
@@ -75,7 +77,7 @@ def draw_layers(report: Report) -> Figure:
                 noisy = shown[drawable(shown["stderr"].to_numpy(float))]
                 axes.errorbar(noisy[series.key], noisy["y"], xerr=Z95 * noisy["stderr"], fmt="none",
                               ecolor=series.colour, elinewidth=1.6, zorder=3)  # fmt: skip
-        axes.set_yticks(range(len(names)), labels=style.short_labels(list(names)))
+        axes.set_yticks(range(len(names)), labels=style.short_labels(names))
         axes.set(ylim=(len(names) - 0.45, -0.55), xlabel="value (logarithmic)")
         axes.tick_params(axis="y", length=0)
         low, high = axes.get_xlim()
