@@ -200,23 +200,18 @@ def ragged() -> Tensor:
 Made = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
 WITHOUT_RULES: dict[str, Made] = {
-    "time first encoder": (time_first_encoder, of(2, 3, batch=2)),
-    "time first": (time_first, of(3, 3)),
-    "time first, as many as examples": (time_first, of(4, 3)),
-    "position table": (position_table, of(3)),
-    "windows": (windows, of(4)),
-    "without padding": (without_padding, lambda: (of(5, 3)(), ragged())),
-    "packed sequence": (packed_sequence, lambda: (of(5, 3)(), LENGTHS)),
-    "experts": (experts, of(3)),
-    "hypernetwork": (hypernetwork, of(4)),
-    "siamese": (siamese, lambda: (of(4)(), of(4)())),
+    "time first encoder": (time_first_encoder, of(2, 3, batch=2)), "time first": (time_first, of(3, 3)),
+    "time first, as many as examples": (time_first, of(4, 3)), "position table": (position_table, of(3)),
+    "windows": (windows, of(4)), "without padding": (without_padding, lambda: (of(5, 3)(), ragged())),
+    "packed sequence": (packed_sequence, lambda: (of(5, 3)(), LENGTHS)), "experts": (experts, of(3)),
+    "hypernetwork": (hypernetwork, of(4)), "siamese": (siamese, lambda: (of(4)(), of(4)())),
     "pads itself": (convolved(pads_itself, stride=2), of(1, 3, 3)),
     "standardised": (convolved(standardised), of(1, 3, 3)),
     "own forward": (lambda: nn.Sequential(own_forward(nn.Linear, doubled, 4, 3), nn.Tanh(), nn.Linear(3, 2)), of(4)),
     "faint branch": (lambda: faint_branch(0.1), of(4)),
     "padding mask": (padded, lambda: (of(2, 4, batch=2)(), torch.arange(2) > torch.tensor([[1], [0]]))),
     "physics informed": (physics, of(2)),
-}
+}  # fmt: skip
 
 MIXING: dict[str, Made] = {
     "sum over the examples": (sum_over_first, of(4)),

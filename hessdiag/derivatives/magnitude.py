@@ -40,5 +40,7 @@ def sum_of_squares(values: Tensor) -> float:
 
     A piece at a time, which stays in a processor's cache: many times faster than a copy of all.
     """
+    if values.is_cuda:  # which copies nothing, and waits for every number
+        return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64)) ** 2
     pieces = (piece.double() for piece in torch.split(values.detach().reshape(-1), PIECE))
     return sum(float(piece.dot(piece)) for piece in pieces)

@@ -289,8 +289,11 @@ def _agreement(moved: Tensor, targets: Tensor) -> float:
 
     NaN for other targets.
     """
-    if not targets.is_floating_point() and targets.dim() == moved.dim() - 1 and bool((targets >= 0).all()):
-        targets = nn.functional.one_hot(targets, moved.shape[1]).movedim(-1, 1)
+    for dim in (1, -1) if not targets.is_floating_point() else ():
+        theirs = moved.movedim(dim, -1).shape == (*targets.shape, moved.shape[dim])
+        if theirs and bool(((targets >= 0) & (targets < moved.shape[dim])).all()):
+            targets = nn.functional.one_hot(targets.long(), moved.shape[dim]).movedim(-1, dim)
+            break
     if targets.shape != moved.shape:
         return math.nan
     return float(torch.corrcoef(torch.stack([moved.flatten().double(), targets.flatten().double()]))[0, 1])

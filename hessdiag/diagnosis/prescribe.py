@@ -120,16 +120,11 @@ class Prescription(Printed, Record):
         columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
         parts: list[str | TextTable] = [
             f"{self.model}, init {self.init}: scales that make σ² of its weights equal; nothing was changed",
-            f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}",
-            "",
-            TextTable(columns, rows, left=2),
-            "",
-            *self._spreads(),
+            f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}", "",
+            TextTable(columns, rows, left=2), "", *self._spreads(),
             "Multiply each weight by its factor and the layer's input by the inverse: the network computes the same.",
-            *grouped("left as they are:", self.left_out),
-            "",
-            "as code:",
-        ]
+            *grouped("left as they are:", self.left_out), "", "as code:",
+        ]  # fmt: skip
         return f"{plain_text(parts, whole=detail == 'whole')}\n{self.code.rstrip()}"
 
     def _spreads(self) -> list[str]:

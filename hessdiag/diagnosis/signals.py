@@ -293,26 +293,15 @@ class SignalPass:
             numbers = _statistics(w.mT if turned else w)
             if gradient is not None and numbers["unlike"] < ALIKE and w.dim() and mean_sq(gradient) > 0:
                 numbers["unlike"] = _statistics(gradient.mT if turned else gradient)["unlike"]
-            rows.append(
-                ParameterSignals(
-                    name=name,
-                    owners=tuple(path for path, _ in slots),
-                    attribute=slots[0][1],
-                    kind=type(module).__name__,
-                    shape=tuple(w.shape),
-                    numel=w.numel(),
-                    trainable=self.trainable[name],
-                    gradient="some" if name in loss.held else states.get(name) or _state(gradient),
-                    gradient_sq=0.0 if gradient is None else mean_sq(gradient),
-                    radial=radial.get(name, math.nan),
-                    along=math.nan if gradient is None else _radial_share(w, gradient.real),
-                    median_sq=float(w.square().median()) if w.dim() == 1 and w.numel() else math.nan,
-                    uses=tuple(sorted(uses[name])),
-                    rows=0 if gradient is None else _rows(gradient),
-                    **numbers,
-                    **_fans(module, w),
-                )
-            )
+            rows.append(ParameterSignals(
+                name=name, owners=tuple(path for path, _ in slots), attribute=slots[0][1], kind=type(module).__name__,
+                shape=tuple(w.shape), numel=w.numel(), trainable=self.trainable[name], uses=tuple(sorted(uses[name])),
+                gradient="some" if name in loss.held else states.get(name) or _state(gradient),
+                gradient_sq=0.0 if gradient is None else mean_sq(gradient), radial=radial.get(name, math.nan),
+                along=math.nan if gradient is None else _radial_share(w, gradient.real),
+                median_sq=float(w.square().median()) if w.dim() == 1 and w.numel() else math.nan,
+                rows=0 if gradient is None else _rows(gradient), **numbers, **_fans(module, w),
+            ))  # fmt: skip
         return tuple(rows)
 
     def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:

@@ -255,16 +255,10 @@ class RescaledBlock(nn.Module):
         n, w, m = block.fan_in, block.inner, block.fan_out
         self.alpha, self.residual = block.alpha, block.count**-0.5
         self.main = nn.Sequential(
-            ChannelBias(n),
-            nn.Conv2d(n, w, 1, bias=False),
-            nn.ReLU(),
-            ChannelBias(w),
-            nn.Conv2d(w, w, 3, stride=block.stride, padding=1, bias=False),
-            nn.ReLU(),
-            ChannelBias(w),
-            nn.Conv2d(w, m, 1, bias=False),
-            LearnableScale(1.0),
-        )
+            ChannelBias(n), nn.Conv2d(n, w, 1, bias=False), nn.ReLU(),
+            ChannelBias(w), nn.Conv2d(w, w, 3, stride=block.stride, padding=1, bias=False), nn.ReLU(),
+            ChannelBias(w), nn.Conv2d(w, m, 1, bias=False), LearnableScale(1.0),
+        )  # fmt: skip
         factor = ((block.count + block.number) / block.count) ** (-1 / 6)
         for module in self.main:
             if isinstance(module, nn.Conv2d):

@@ -320,14 +320,19 @@ class _Formulas(TorchFunctionMode):
     def __init__(self, formulas: Mapping[Any, Callable[..., Any]], calls: _Calls | None = None) -> None:
         super().__init__()
         self.formulas, self.calls = formulas, calls or getattr(user_code(), "calls", None)
+        self.within: list[_WithinRange] = []
 
     def __enter__(self) -> Any:
         if self.calls:
             self.calls.begin()
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            self.within.append(_WithinRange().__enter__())  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
+        if self.within:
+            self.within.pop().__exit__(*error)  # type: ignore[no-untyped-call]
         if self.calls and error[0] is None:
             self.calls.end()
 
@@ -336,6 +341,42 @@ class _Formulas(TorchFunctionMode):
             return self.formulas.get(func, func)(*args, **(kwargs or {}))
         with saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
             return self.formulas.get(func, func)(*args, **(kwargs or {}))
+
+
+class _WithinRange(_RefusesToDraw):  # type: ignore[no-untyped-call]
+    """Refuse what is out of range, as a CPU does: a kernel that meets it ends all that the process computes on CUDA.
+
+    A loss that indexes by the examples of its batch may do so, when it is called with fewer.
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for numbers, least, most in _ranges(func._schema.name.removeprefix("aten::").rstrip("_"), args):
+            if not bool(((numbers >= least) & (numbers <= most)).all()):
+                raise IndexError(f"{func._schema.name}: all elements should be between {least} and {most}")
+        return func(*args, **(kwargs or {}))
+
+
+def _ranges(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Tensor, float, float]]:
+    """Numbers among the arguments of an operation, the least that it takes, and the largest."""
+    x, *rest = args or (None,)
+    if name in ("index", "index_put", "_index_put_impl"):
+        dim = 0
+        for each in rest[0]:
+            mask = each is not None and each.dtype in (torch.bool, torch.uint8)
+            if each is not None and not mask:
+                yield each, -x.shape[dim], x.shape[dim] - 1
+            dim += each.dim() if mask else 1
+    elif name in ("binary_cross_entropy", "bernoulli"):
+        yield from ((each, 0, 1) for each in args[:2] if isinstance(each, Tensor))
+    elif name == "multinomial":
+        kind = torch.finfo(x.dtype)
+        yield from ((x, 0, kind.max), (x.sum(-1), kind.tiny, kind.max))
+    elif name == "embedding":
+        yield rest[0], 0, len(x) - 1
+    elif name in ("nll_loss_forward", "nll_loss2d_forward"):
+        yield rest[0].where(rest[0] != rest[3], 0), 0, x.shape[min(1, x.dim() - 1)] - 1
+    elif len(rest) > 1 and type(rest[0]) is int and isinstance(rest[1], Tensor) and x.dim():  # gather, scatter, ...
+        yield rest[1], 0, x.shape[rest[0]] - 1
 
 
 def _saving_is_hooked() -> bool:
@@ -409,13 +450,6 @@ def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return F.instance_norm(input, *args, **kwargs)
     given = _norm_arguments(args, kwargs, training=True)
     return _normalised(input, given, own=given.get("use_input_stats", given["training"]))
-
-
-def _probabilities_alone(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Binary cross-entropy that refuses other numbers on CUDA, as the CPU's does: its kernel ends every later one."""
-    if input.is_cuda and not bool(((input >= 0) & (input <= 1)).all()):
-        raise RuntimeError("all elements of input should be between 0 and 1")
-    return F.binary_cross_entropy(input, *args, **kwargs)
 
 
 def _norm_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], *, training: bool = False) -> dict[str, Any]:
@@ -544,7 +578,6 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(DROPOUTS, _undropped),
     F.group_norm: _group_norm,
     F.instance_norm: _instance_norm,
-    F.binary_cross_entropy: _probabilities_alone,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,
     torch.Tensor.data.__set__: _bind,  # type: ignore[attr-defined]

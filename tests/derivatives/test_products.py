@@ -21,14 +21,12 @@ from tests.networks import BUILDERS, RECURRENT, Net, build
 LAYERS = {
     "conv1d": (nn.Conv1d(2, 4, 3, stride=2, padding=1), (2, 9)),
     "conv2d": (nn.Conv2d(2, 4, (3, 2), stride=(1, 2), padding=(1, 0)), (2, 5, 6)),
-    "dilated": (nn.Conv2d(2, 4, 2, dilation=(2, 1)), (2, 5, 5)),
-    "grouped": (nn.Conv2d(4, 6, 3, groups=2), (4, 4, 4)),
+    "dilated": (nn.Conv2d(2, 4, 2, dilation=(2, 1)), (2, 5, 5)), "grouped": (nn.Conv2d(4, 6, 3, groups=2), (4, 4, 4)),
     "conv3d": (nn.Conv3d(2, 3, 2, stride=2), (2, 4, 4, 4)),
     "reflected": (nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect"), (2, 4, 4)),
-    "more sites than inputs": (nn.Conv2d(1, 3, 2, padding=1), (1, 4, 4)),
-    "linear": (nn.Linear(4, 3), (4,)),
+    "more sites than inputs": (nn.Conv2d(1, 3, 2, padding=1), (1, 4, 4)), "linear": (nn.Linear(4, 3), (4,)),
     "linear on positions": (nn.Linear(4, 3), (6, 4)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LAYERS)

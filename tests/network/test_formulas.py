@@ -14,16 +14,14 @@ from hessdiag.network.torch_state import measuring
 from tests.networks import Net
 
 LAYERS: dict[str, Callable[[], nn.Module]] = {
-    "one slope": nn.PReLU,
-    "slope of each channel": lambda: nn.PReLU(5),
-    "batch norm": lambda: nn.BatchNorm2d(5).eval(),
-    "batch norm in training": lambda: nn.BatchNorm2d(5),
+    "one slope": nn.PReLU, "slope of each channel": lambda: nn.PReLU(5),
+    "batch norm": lambda: nn.BatchNorm2d(5).eval(), "batch norm in training": lambda: nn.BatchNorm2d(5),
     "batch norm without parameters": lambda: nn.BatchNorm2d(5, affine=False).eval(),
     "batch norm without statistics": lambda: nn.BatchNorm2d(5, track_running_stats=False).eval(),
     "instance norm": lambda: nn.InstanceNorm2d(5),
     "instance norm with parameters": lambda: nn.InstanceNorm2d(5, affine=True),
     "instance norm with statistics": lambda: nn.InstanceNorm2d(5, affine=True, track_running_stats=True).eval(),
-}
+}  # fmt: skip
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
 import hessdiag
+from hessdiag.data.seeds import user_code
 from hessdiag.network.preserve import preserve_state
-from hessdiag.network.torch_state import SLOW_VMAP, draws_random_numbers, seed_torch, seeded_rng
+from hessdiag.network.torch_state import SLOW_VMAP, draws_random_numbers, measuring, seed_torch, seeded_rng
 from tests.network.test_preserve import MKLDNN
 from tests.networks import Net, build
 from tests.unchanged import state_of
@@ -214,8 +216,18 @@ def test_what_is_drawn_is_what_torch_draws_and_the_users_state_is_put_back_also_
     assert len(torch.cuda._queued_calls) == kept
 
 
-def test_numbers_that_are_no_probabilities_are_refused_and_cuda_goes_on(device: str) -> None:
-    x, targets = torch.randn(8, 4, device=device), torch.rand(8, 3, device=device)
-    with pytest.raises(hessdiag.HessdiagError, match="should be between 0 and 1"):
-        hessdiag.diagnose(nn.Linear(4, 3).to(device), x, targets, loss=nn.BCELoss())
-    assert float(x.square().sum()) > 0
+OUT_OF_RANGE: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "indexed": lambda x, far: x[x[:, 0] == 0][:, far], "written": lambda x, far: x.clone().index_put_((far,), x[0]),
+    "gathered": lambda x, far: x.gather(1, far[:, None]), "sent": lambda x, far: x.scatter(1, far[:, None], 1.0),
+    "looked up": lambda x, far: F.embedding(far, x), "classes": lambda x, far: F.cross_entropy(x, far),
+    "pixels": lambda x, far: F.cross_entropy(x[None, ..., None], far[None, :, None], ignore_index=1),
+    "probabilities": lambda x, far: F.binary_cross_entropy(x, x + 2), "drawn": lambda x, far: torch.multinomial(x, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
+def test_what_a_kernel_would_end_with_all_of_cuda_is_refused_before(call, device: str, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with measuring(nn.Linear(1, 1)), pytest.raises(IndexError, match="all elements should be between"), user_code():
+        call(torch.zeros(4, 4, device=device), torch.full((4,), 9, device=device))
+    assert float(torch.ones(2, device=device).sum()) == 2

@@ -98,16 +98,13 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 NET = "mlp:6-5-3"
 LINES = {
-    "report": f"diagnose {NET} --batch-size 4",
-    "comparison": "compare report.json report.json",
-    "prediction": f"predict {NET}",
-    "predicted-vs-measured": f"predict {NET} --setups 2",
+    "report": f"diagnose {NET} --batch-size 4", "comparison": "compare report.json report.json",
+    "prediction": f"predict {NET}", "predicted-vs-measured": f"predict {NET} --setups 2",
     "prescription": f"prescribe {NET} --batch-size 4",
     "init-check": f"check-init fan-in --model {NET} --against geometric --setups 2 --batch-size 4",
-    "learning-rates": f"lr {NET} --batch-size 4 --steps 2",
-    "sharpness": f"sharpness {NET} --batch-size 4 --density",
+    "learning-rates": f"lr {NET} --batch-size 4 --steps 2", "sharpness": f"sharpness {NET} --batch-size 4 --density",
     "description": f"describe {NET} --batch-size 4",
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -105,14 +105,9 @@ def multiply(call: Call) -> Step:
         return _by_parameter(call, left, right, inverse=inverse)
     if inverse or left == right:
         raise UnsupportedError("a division by an activation" if inverse else "the square of an activation")
-    product = replace(
-        x,
-        sq=compactly(torch.mul, x.sq.expand(call.shape), y.sq.expand(call.shape)),
-        mean=x.mean * y.mean,
-        site_correlation=x.site_correlation * y.site_correlation,
-        example_correlation=x.example_correlation * y.example_correlation,
-        before=None,
-    )
+    sq = compactly(torch.mul, x.sq.expand(call.shape), y.sq.expand(call.shape))
+    names = ("mean", "site_correlation", "example_correlation")
+    product = replace(x, sq=sq, before=None, **{name: getattr(x, name) * getattr(y, name) for name in names})
     return Step(
         product,
         ((left, partial(_beside, x=x, other=y)), (right, partial(_beside, x=y, other=x))),

@@ -52,15 +52,8 @@ def _weighted(
 ) -> Step:
     fan_out = sq.shape[-1 if w.sq.dim() == 2 else 1]
     read = x.alike or fan_out / w.sq.numel()
-    out = Activation(
-        sq,
-        x.site_correlation,
-        x.example_correlation,
-        x.profile,
-        positions=positions,
-        alike=min(read + 1 / fan_out, 1.0),
-        read=read,
-    )
+    alike, known = min(read + 1 / fan_out, 1.0), (x.site_correlation, x.example_correlation, x.profile)
+    out = Activation(sq, *known, positions=positions, alike=alike, read=read)
     name = bias.parameter if bias else ""
     size = float(average(w.sq))
     length = float(average(sq)) / size if size else math.nan
