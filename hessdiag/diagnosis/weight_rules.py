@@ -147,8 +147,9 @@ def above_scheme(net: Net) -> Finding | None:
     message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
     message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(math.exp(-large[blocks[0]] / 2))}."
-    few = len(large) <= found.share * len(found.away) / 2 and net.named[blocks[0]].attribute.startswith("weight")
-    severity = graded(worst, ABOVE_WARNING) if few else "note"
+    first, few = net.named[blocks[0]], len(large) <= found.share * len(found.away) / 2
+    known = re.fullmatch(r"Linear|Conv(Transpose)?\dd|Conv1D|(RNN|LSTM|GRU)(Cell)?", first.kind)  # not guessed
+    severity = graded(worst, ABOVE_WARNING) if few and known and first.attribute.startswith("weight") else "note"
     return Finding("HD206", severity, blocks, message, advice, worst, ABOVE)
 
 
