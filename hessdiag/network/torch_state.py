@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -320,27 +320,28 @@ class _Formulas(TorchFunctionMode):
     def __init__(self, formulas: Mapping[Any, Callable[..., Any]], calls: _Calls | None = None) -> None:
         super().__init__()
         self.formulas, self.calls = formulas, calls or getattr(user_code(), "calls", None)
-        self.within: list[_WithinRange] = []
 
     def __enter__(self) -> Any:
         if self.calls:
             self.calls.begin()
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            self.within.append(_WithinRange().__enter__())  # type: ignore[no-untyped-call]
         return super().__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        if self.within:
-            self.within.pop().__exit__(*error)  # type: ignore[no-untyped-call]
         if self.calls and error[0] is None:
             self.calls.end()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if not _saving_is_hooked():
-            return self.formulas.get(func, func)(*args, **(kwargs or {}))
-        with saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
-            return self.formulas.get(func, func)(*args, **(kwargs or {}))
+        call, given, hooked = self.formulas.get(func, func), kwargs or {}, _saving_is_hooked()
+        indexing = torch.cuda.is_initialized() and INDEXING.search(func.__name__)  # type: ignore[no-untyped-call]
+        if not hooked and not indexing:
+            return call(*args, **given)
+        hooks = saved_tensors_hooks(lambda saved: saved, lambda saved: saved) if hooked else nullcontext()
+        with hooks, _WithinRange() if indexing else nullcontext():  # type: ignore[no-untyped-call]
+            return call(*args, **given)
+
+
+INDEXING = re.compile("__[gs]etitem__|gather|scatter|index|take|embedding|entropy|nll_loss|multinomial|bernoulli|hot")
 
 
 class _WithinRange(_RefusesToDraw):  # type: ignore[no-untyped-call]
