@@ -2,6 +2,7 @@
 
     python scripts/compare_numbers.py capture before.json    # in a checkout of the one
     python scripts/compare_numbers.py capture after.json     # in a checkout of the other
+    python scripts/compare_numbers.py capture after.json cuda
     python scripts/compare_numbers.py compare before.json after.json
 
 Each network is measured in float64 by method "exact", for the mean square and the random quadratic, the Gauss-Newton
@@ -30,9 +31,10 @@ OPTIONS = [
 RTOL = 1e-8
 
 
-def capture(path: str) -> None:
+def capture(path: str, device: str = "cpu") -> None:
     """Measure all networks."""
     import torch
+    from torch.utils._pytree import tree_map_only
 
     import hessdiag
     from tests.kinds import KINDS, REFUSED
@@ -48,7 +50,8 @@ def capture(path: str) -> None:
             torch.manual_seed(0)
             model = kind.make()
             model = model.double() if name in KINDS and not isinstance(model, torch.jit.ScriptModule) else model
-            inputs = kind.inputs()
+            model = model if isinstance(model, torch.jit.ScriptModule) else model.to(device)
+            inputs = tree_map_only(torch.Tensor, lambda value: value.to(device), kind.inputs())
             key = f"{name} | {' '.join(options.values())}"
             given: dict[str, Any] = {**options, "method": "exact", **fixed}
             try:
@@ -117,6 +120,6 @@ def compare(before: str, after: str) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["capture"]:
-        capture(sys.argv[2])
+        capture(*sys.argv[2:])
     else:
         sys.exit(compare(*sys.argv[2:]))

@@ -316,7 +316,7 @@ def dead(net: Net) -> Finding | None:
             advice = f"Start them at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
             severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
             return Finding("HD402", severity, zeros, message, advice, 0.0, 0.0)
-        if {"relu", "relu6"} & {*layer.labels} and own.weight_sq > 0 and layer.on_share < ALIVE:
+        if {"relu", "relu6"} & {*layer.labels} and layer.out_sq > 0 and layer.on_share < ALIVE:
             message = f"The ReLU after {path or 'the model'} fires for {short(100 * layer.on_share)} % of its inputs"
             message += f" (usual: above {trimmed(100 * ALIVE)} %)."
             blocks: tuple[str, ...] = (own.name,)
