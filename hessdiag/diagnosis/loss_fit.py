@@ -91,7 +91,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
-        "shown": _shown(model, part, own),
+        "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
 
@@ -420,7 +420,7 @@ LEAST_POSITIONS = 4
 SOME = 8  # examples
 
 
-def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
+def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     """Whether the outputs of a sequence model see the tokens that the loss pulls them to.
 
     What it pulls to is read off its gradient, of which one class alone is negative; what they see, off the outputs for
@@ -435,7 +435,7 @@ def _shown(model: nn.Module, part: Batch, own: Tensor) -> str:
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
         match, told = _pulled_to(own, v)
-        seen = _sees(model, part, number) if match is not None or len(tokens) > 1 else None
+        seen = _sees(model, part, y, number) if match is not None or len(tokens) > 1 else None
         if seen is not None and any(seen):
             before, after = seen
             if match == 1:
@@ -466,26 +466,26 @@ def _pulled_to(own: Tensor, tokens: Tensor) -> tuple[int | None, float]:
     return None, told
 
 
-def _sees(model: nn.Module, part: Batch, number: int) -> tuple[bool, bool] | None:
-    """Whether the outputs amid a sequence change with the token there, and with later ones."""
+def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, bool] | None:
+    """Whether the outputs y amid a sequence change with the token there, and with later ones."""
     few = part.narrow(0, 2)
     leaves = few.leaves
     one, other = leaves[number]
     places = (one != other).nonzero().flatten() + 1
 
-    def outputs(batch: Batch) -> Tensor:
-        y = batch.call(model).detach()
+    def there(y: Tensor) -> Tensor:
         return y[:, place - 1] if y.shape[1] == len(one) else y[:, :, place - 1]
 
     try:
         place = int(places[(places - len(one) // 2 - 1).abs().argmin()])
         leaves[number] = torch.stack([one, torch.cat([other[:place], one[place:]])])  # there, and later
         leaves[number][0, place - 1] = other[place - 1]
-        with fixed_statistics():
-            y, changed = outputs(few), outputs(few.with_leaves(leaves))
+        with fixed_statistics() as taken:
+            changed = there(few.with_leaves(leaves).call(model).detach())
+            now = there(y.detach() if len(y) == 2 and not any(taken) else few.call(model).detach())  # rounding differs
     except Exception:  # a model that takes no other tokens there, or two examples that are alike
         return None
-    before, after = (y - changed).abs().flatten(1).amax(1) > SEEN * y.abs().max()
+    before, after = (now - changed).abs().flatten(1).amax(1) > SEEN * now.abs().max()
     return bool(before), bool(after)
 
 
