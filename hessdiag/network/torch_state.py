@@ -372,7 +372,7 @@ def _ranges(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Tensor, float, f
     elif name == "multinomial":
         kind = torch.finfo(x.dtype)
         yield from ((x, 0, kind.max), (x.sum(-1), kind.tiny, kind.max))
-    elif name == "embedding":
+    elif name in ("embedding", "_embedding_bag"):
         yield rest[0], 0, len(x) - 1
     elif name in ("nll_loss_forward", "nll_loss2d_forward"):
         yield rest[0].where(rest[0] != rest[3], 0), 0, x.shape[min(1, x.dim() - 1)] - 1
