@@ -37,7 +37,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("script", "name", "said"), [
     (alexnet, "alexnet", "fan-out     2^-6  1.37  1.36–1.37       0/5  0.00033"),
-    (interval_coverage, "coverage", "sketch                LeNet-like     0.949  0.920–0.965"),
+    (interval_coverage, "coverage", "sketch               LeNet-like     0.949  0.920–0.965"),
     (learning_rates, "learning_rates", "steps 1024   0.47 95%   0.51 95%"),
     (layers, "layers", "| skip connection | x + F(x) | relu | ✓ | 1.47 ("),
     (libsvm, "libsvm", "fan-in                 0.86 (0.76–0.93)     1 (0–5)  12 (4–13)"),
