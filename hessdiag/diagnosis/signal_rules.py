@@ -425,8 +425,8 @@ def meeting(net: Net) -> Finding | None:
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
     meant = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
     readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
-    meant = meant or any("BatchNorm" in kind and not kind.endswith("d") for kind in readers)  # one written out
-    severity: Severity = "warning" if (blocks or ordered) and not meant else "note"  # rounding may turn a sign
+    own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
+    severity: Severity = "note" if own or meant or not (blocks or ordered) else "warning"  # rounding may turn a sign
     return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
 
 
