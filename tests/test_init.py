@@ -29,7 +29,7 @@ LAYERS = {
     "transposed 2d": (lambda: nn.ConvTranspose2d(16, 64, 5), 16, 64, (5, 5), 1),
     "transposed 2d groups": (lambda: nn.ConvTranspose2d(64, 32, 5, groups=4), 16, 8, (5, 5), 4),
     "transposed 3d": (lambda: nn.ConvTranspose3d(10, 20, 4), 10, 20, (4, 4, 4), 1),
-}  # fmt: skip
+}
 
 
 def by_hand(scheme: str, n: float, m: float, kernel: tuple[int, ...], groups: int) -> float:

@@ -106,15 +106,13 @@ def test_wrong_arguments_and_batches_are_refused() -> None:
     for options, message in (
         ({"model": nn.Linear}, "model is the class Linear"),
         ({"loss": 3}, "loss 3: pass a name"),
-        ({"every": 2.5}, "every 2.5: pass at least 1"),
-        ({"overhead": "5%"}, "overhead '5%': pass a share"),
-        ({"examples": 0}, "examples 0: pass at least 1"),
-        ({"seed": "a"}, "seed 'a': pass a whole number"),
+        ({"every": 2.5}, "every 2.5: pass at least 1"), ({"overhead": "5%"}, "overhead '5%': pass a share"),
+        ({"examples": 0}, "examples 0: pass at least 1"), ({"seed": "a"}, "seed 'a': pass a whole number"),
         ({"optimizer": 3}, "optimizer is an int: pass the one that steps the model"),
         ({"log": 3}, "log is an int: pass the path of a .csv file"),
         ({"log": "runs"}, "name a file that ends with .csv"),
         ({"log": "nowhere/log.csv"}, "the folder 'nowhere' does not exist"),
-    ):
+    ):  # fmt: skip
         with pytest.raises(HessdiagError) as caught:
             Monitor(**{"model": network(), "loss": "mse"} | options)  # type: ignore[arg-type]
         assert message in str(caught.value)
