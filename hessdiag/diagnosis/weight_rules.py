@@ -300,7 +300,7 @@ def _starved(net: Net, stuck: list[ParameterSignals]) -> Finding | None:
 def _is_idle(net: Net, p: ParameterSignals) -> bool:
     """Whether nothing of this batch was sent to the layer, as to an expert."""
     layers = [net.layers[owner] for owner in p.owners if owner in net.layers]
-    return bool(layers) and all(layer.samples == 0 or (layer.x_sq == 0 and not layer.sources) for layer in layers)
+    return bool(layers) and all(layer.samples == 0 for layer in layers)
 
 
 def dead(net: Net) -> Finding | None:

@@ -628,8 +628,6 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"over {least} at least", lambda: nn.Linear(4, 3), (X[:4], T[:4]), lambda y, t, least=least: F.cross_entropy(
         y[t > 0], t[t > 0], reduction="sum") / (t > 0).sum().clamp(min=least), said)
         for least, said in ((1, ""), (0, "HD113"))),
-    ("zeros of the data", lambda: net(lambda m, x, z: m.a(x) + m.b(z), a=nn.Linear(4, 3), b=nn.Linear(2, 3, False)), ((
-        X, torch.zeros(16, 2)), T), None, ""),
     ("statistics written out", lambda: nn.Sequential(nn.Linear(4, 8), type("EvoNorm", (networks.Net,), {})(lambda m,
         x: m.gain * (x - x.mean(0)) / x.norm(dim=0), gain=nn.Parameter(torch.ones(8))), nn.ReLU(), nn.Linear(8, 3)), (X,
         T), None, ""),
