@@ -51,12 +51,9 @@ def predict_block(
     scalar = block.kind == "scalar"
     channels = (x.sq.shape[1] if x.sq.dim() > 1 else 1) if scalar else block.fan_out
     forward = replace(
-        bare,
-        sites_in=x.sq.numel() // batch // (channels if scalar else block.fan_in * block.groups),
-        sites_out=out.sq.numel() // batch // channels,
-        x_sq=x.second_moment,
-        out_sq=out.second_moment,
-    )
+        bare, sites_in=x.sq.numel() // batch // (channels if scalar else block.fan_in * block.groups),
+        sites_out=out.sq.numel() // batch // channels, x_sq=x.second_moment, out_sq=out.second_moment,
+    )  # fmt: skip
     gradient = found.gradients.get(operation.name)
     if gradient is None:
         return forward

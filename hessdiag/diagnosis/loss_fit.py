@@ -46,7 +46,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     few = (at[some], targets if targets is None else targets[some])
     endless = [_endless(loss, *few, own[some], piece) for piece in _pieces(part) if kind == "other"]
     names, bounds = _ending(y, part, kind)
-    last, bound, given = names[0], bounds or (lambda z: z), _given(y, part)
+    last, bound, given, constant = names[0], bounds or (lambda z: z), _given(y, part), chance
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
@@ -54,7 +54,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     def of(z: Tensor, targets: Tensor | None) -> Tensor:
         return varied(bound(z), targets)
 
-    constant = chance
     if kind == "other":
         free = not any(endless) and last != "LogSoftmax"
         chance, usual_sq, constant = _of_constant(
@@ -87,13 +86,19 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **(_would_broadcast(y, targets) if loss.name == "mse" else _mixed_in(value, calls.found, len(y), **asked)),
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
-        "unbounded": endless == [True] and not any(sums_to_one(at.double().exp(), d) for d in range(1, at.dim())),
+        "unbounded": endless == [True] and not _are_shares(at, last),
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
+
+
+def _are_shares(y: Tensor, last: str) -> bool:
+    """Whether these are log-probabilities, or probabilities that no softmax made."""
+    forms = [y.double().exp(), *([] if last == "softmax" else [y])]
+    return any(sums_to_one(z, d) for z in forms for d in range(1, y.dim()))
 
 
 def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound | None]:

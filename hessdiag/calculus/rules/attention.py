@@ -349,15 +349,11 @@ def _mixing(head: _Head) -> Mixing:
     seen = sight.overlap.sum() - (height @ mean).square().sum() + (P @ mean).square().sum()
     ones = torch.ones(len(P), dtype=torch.float64)
     apart, alike = (float(_to_value(head, _Sent(ones, c))[0].sum()) / len(ones) for c in (0.0, 1.0))
+    common = (float(left @ sight.overlap @ left / own) - 1) * (1 / n + chance)
     return Mixing(
         heads=head.q.sq.shape[-3] if head.q.sq.dim() > 3 else 1,
         query=(float(weight @ uneven), float(weight @ (uneven + n * few))),
-        key=(
-            near,
-            (float(left @ sight.overlap @ left / own) - 1) * (1 / n + chance),
-            n * (float(alone.sum() / single.square().sum()) + chance),
-            n * (float(P.mean()) + chance),
-        ),
+        key=(near, common, n * (float(alone.sum() / single.square().sum()) + chance), n * (float(P.mean()) + chance)),
         value=float(seen) / (alike**2 + (T * apart - alike) ** 2 / max(T - 1, 1)),
     )
 
