@@ -72,8 +72,10 @@ class Activation(Moments):
 
     def weakened(self, sq: Tensor, keep: float) -> Activation:
         """Replace the moments, of which the mean part and what is in common stay as large as `keep` says."""
-        names = ("mean", "site_correlation", "example_correlation")
-        return replace(self, sq=sq, before=None, **{name: min(getattr(self, name) * keep, 1.0) for name in names})
+        return replace(
+            self, sq=sq, mean=min(self.mean * keep, 1.0), site_correlation=min(self.site_correlation * keep, 1.0),
+            example_correlation=min(self.example_correlation * keep, 1.0), before=None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

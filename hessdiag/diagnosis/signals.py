@@ -188,12 +188,10 @@ class SignalPass:
         if not out.numel():  # an expert to which nothing of this batch was sent
             return
         channel = _channel(module, out)
-        sq, varies = second_moment(out.detach(), self.part.size)
+        noted.numbers["out_sq"], noted.numbers["out_varies"] = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
             "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
             "samples": out.numel() // max(out.shape[channel], 1),
-            "out_sq": sq,
-            "out_varies": varies,
             "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():

@@ -253,13 +253,11 @@ def _residual(network: Callable[..., Any], *, centred: bool = True, **options: A
 
 
 BUILT_IN: dict[str, Callable[..., nn.Module]] = {
-    "lenet": StridedLeNet,
-    "alexnet": StridedAlexNet,
+    "lenet": StridedLeNet, "alexnet": StridedAlexNet,
     "preconditioned-resnet50": partial(_residual, PreconditionedResNet),
     "preconditioned-resnet14": partial(_residual, PreconditionedResNet, **SMALL),
-    "rescalenet50": partial(_residual, RescaleNet),
-    "rescalenet14": partial(_residual, RescaleNet, **SMALL),
-}
+    "rescalenet50": partial(_residual, RescaleNet), "rescalenet14": partial(_residual, RescaleNet, **SMALL),
+}  # fmt: skip
 
 
 def _perceptron(name: str, text: str) -> Callable[..., Any]:

@@ -344,11 +344,13 @@ class _Formulas(TorchFunctionMode):
 INDEXING = re.compile("__[gs]etitem__|gather|scatter|index|take|embedding|entropy|nll_loss|multinomial|bernoulli|hot")
 
 
-class _WithinRange(_RefusesToDraw):  # type: ignore[no-untyped-call]
+class _WithinRange(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuse what is out of range, as a CPU does: a kernel that meets it ends all that the process computes on CUDA.
 
     A loss that indexes by the examples of its batch may do so, when it is called with fewer.
     """
+
+    _should_skip_dynamo = _RefusesToDraw._should_skip_dynamo
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for numbers, least, most in _ranges(func._schema.name.removeprefix("aten::").rstrip("_"), args):

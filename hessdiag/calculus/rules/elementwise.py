@@ -105,9 +105,11 @@ def multiply(call: Call) -> Step:
         return _by_parameter(call, left, right, inverse=inverse)
     if inverse or left == right:
         raise UnsupportedError("a division by an activation" if inverse else "the square of an activation")
-    sq = compactly(torch.mul, x.sq.expand(call.shape), y.sq.expand(call.shape))
-    names = ("mean", "site_correlation", "example_correlation")
-    product = replace(x, sq=sq, before=None, **{name: getattr(x, name) * getattr(y, name) for name in names})
+    product = replace(
+        x, sq=compactly(torch.mul, x.sq.expand(call.shape), y.sq.expand(call.shape)), mean=x.mean * y.mean, before=None,
+        site_correlation=x.site_correlation * y.site_correlation,
+        example_correlation=x.example_correlation * y.example_correlation,
+    )  # fmt: skip
     return Step(
         product,
         ((left, partial(_beside, x=x, other=y)), (right, partial(_beside, x=y, other=x))),
