@@ -274,7 +274,8 @@ class Batch:
         dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
         structure: whether no dimension runs over examples, as in a graph.
         form: in which the data have the targets.
-        returned_at: where the examples stand in outputs, if not as in the first of the arguments.
+        returned_at: where the examples stand in outputs, if not as in the first of the arguments; -1 where the first
+            dimension runs over them again and again.
         masked: whether outputs of -inf are masked logits, which count as -1e9.
         asked: how `targets` (B, N) hold those of several tensors.
         noise: what the model draws when it is called, one after the other.
@@ -569,7 +570,7 @@ class Road:
         together: whether the model returns a number of all examples of a call, such as its loss: an example is called
             alone then, and the batch is one.
         draws: whether the model draws random numbers.
-        returned_at: where the examples stand in outputs (T, B, ...) of inputs (B, ...); else 0.
+        returned_at: where the examples stand in outputs (T, B, ...) of inputs (B, ...), or -1, see `Batch`; else 0.
         masked: whether outputs of -inf are masked logits.
     """
 
@@ -585,7 +586,12 @@ class Road:
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""
         targets = batch.targets if self.labels is None else labels_of(batch.leaves[self.labels], shifted=self.shifted)
-        batch = replace(batch, output=self.output, targets=targets, returned_at=self.returned_at, masked=self.masked)
+        form = batch.form
+        if self.returned_at < 0 and form == Form(flat=True) and targets is not None:
+            form = Form(True, self.returned_at)
+            targets = positions_apart(batch.form.restore(targets), batch.size, self.returned_at)
+        batch = replace(batch, output=self.output, targets=targets, form=form)
+        batch = replace(batch, returned_at=self.returned_at, masked=self.masked)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:
@@ -605,11 +611,8 @@ def road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plai
             raise CoupledError(f"{message} per='batch' (--per batch)")
         return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
     size = some.rows or 1
-    layout = Layout.of(returned, size=size)
-    either = any(value.shape[:2] == (size, size) for value in tensors_in(returned))  # may run over the examples
-    if either or (not layout.apart and per == "batch"):
-        more = batch if per == "batch" else batch.narrow(0, size + 1)
-        layout = Layout.of(more.run(model), size=more.rows)
+    more = batch if per == "batch" else batch.narrow(0, size + 1)  # another size may be as many as there are examples
+    layout = Layout.of(more.run(model), size=more.rows)
     if not layout.apart and per == "example" and callable(plain.loss):
         try:
             for one in some.chunks(1):

@@ -499,8 +499,8 @@ def resolve_loss(
 ) -> Loss:
     """The loss that a name of `LOSSES` or a callable asks for, for outputs like y, and the targets of all examples."""
     reading = reading or Reading()
-    if loss is F.cross_entropy:  # where two dimensions may hold the classes, it takes the first
-        loss, reading = "cross-entropy", replace(reading, usual=1)
+    if loss is F.cross_entropy:  # where two dimensions may hold the classes, it takes the first, of what it is given
+        loss, reading = "cross-entropy", replace(reading, usual=-1 if reading.forms[0].flat else 1)
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
     if type(module) is nn.CrossEntropyLoss:
         name = loss if isinstance(loss, str) else type(loss).__name__
@@ -584,7 +584,8 @@ def _cross_entropy_of(
 ) -> CrossEntropy:
     """`nn.CrossEntropyLoss` of one example at a time, or an example's share in it as it averages over a whole batch."""
     weight, reduction = module.weight, module.reduction
-    asked = 1 if reading.class_dim is None and name != "cross-entropy" else reading.class_dim
+    taken = -1 if reading.forms[0].flat else 1
+    asked = taken if reading.class_dim is None and name != "cross-entropy" else reading.class_dim
     dim = class_dimension(y, targets, asked=asked, usual=reading.usual, ignore_index=module.ignore_index)
     classes = y.shape[dim]
     if weight is not None and len(weight) != classes:

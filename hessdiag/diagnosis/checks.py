@@ -108,6 +108,11 @@ def _again(
     return examples_apart(model, few, blocks, watched, seed=seed)
 
 
+def alike(y: Tensor) -> bool:
+    """Whether outputs (B, *out) are the same for all examples, as of zero weights, so that no mixing of these shows."""
+    return len(y) > 1 and bool((y == y[:1]).all())
+
+
 def _repeats(again: Tensor, y: Tensor) -> bool:
     return again.shape == y.shape and torch.allclose(again, y, rtol=REPEATED, atol=0)
 

@@ -87,6 +87,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
+        "plunges": not known and _plunges(lambda z: of(z, targets), at, own),
+        "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
         "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
@@ -255,7 +257,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
         change = max(abs(each - now) for each in losses if math.isfinite(each))
         felt = _with_slope(free, others[0])[1] * (others[1] - others[0])
         if max(change, ROUNDED * abs(now)) < NEAR * abs(float(felt.sum())):  # its value is nothing, its gradient all
-            return {}
+            return found
         if any(map(math.isfinite, losses[-2:])):  # else it takes no outputs of which nothing is known
             found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
         if targets is None or bool((targets == targets[:1]).all()):
@@ -420,6 +422,35 @@ def _endless(
     return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
 
 
+LONG, ALWAYS = 10.0, 1.5  # a step; more in a second one than in the first, near and far
+
+
+def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor) -> bool:
+    """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does."""
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        for way, step in ((own.sign(), LONG), (own.sign(), FAR), (own / own.abs().max(), FAR)):
+            now, near, far = (float(of(y - n * step * way).detach()) for n in range(3))
+            if not 0 < ALWAYS * (now - near) < near - far < math.inf:
+                return False
+        return True
+    return False
+
+
+RANGES = {"sigmoid": (0, 1), "tanh": (-1, 1)}
+
+
+def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
+    """The share of the targets, one for each output, that an operation which bounds the outputs cannot give; 0 where
+    zeros in their place ask for nothing, as advantages that weigh log-probabilities.
+    """
+    if last in RANGES and targets is not None and targets.numel() == y.numel():
+        low, high = RANGES[last]
+        with suppress(Exception):  # a loss of the user's, of other targets
+            if bool(_with_slope(lambda z: loss.of_all(z, torch.zeros_like(targets)), y)[1].any()):
+                return float(((targets < low - NEAR) | (targets > high + NEAR)).double().mean())
+    return 0.0
+
+
 NEARLY_ALL, MOSTLY = 0.99, 0.8  # of the positions that count
 LEAST_POSITIONS = 4
 SOME = 8  # examples
@@ -503,7 +534,10 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     """How many of the outputs that the loss would move are the same for all examples, whatever the weights are."""
     flat, sent = y.flatten(1), own.flatten(1)
     alike = (flat.detach() == flat.detach()[:1]).all(0) & (sent != 0).any(0)
-    columns = alike.nonzero().flatten().tolist() if len(y) > 1 else []
+    if len(y) == 1:  # of which a whole tensor is zero
+        pieces = [y[0, ..., a:b].detach() for a, b in _pieces(part)]
+        alike &= torch.cat([(~each.bool().any()).expand_as(each) for each in pieces], -1).flatten()
+    columns = alike.nonzero().flatten().tolist()
     edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
     found = []
     for column in columns[:MOST_UNMOVED]:
@@ -532,14 +566,19 @@ class _Calls(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), func.__name__
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
-        if len(pair) == 2 and pair[0].requires_grad != pair[1].requires_grad:
+        trained = sum(each.requires_grad for each in pair)
+        fixed = (
+            not trained and name in ("add", "sub", "mul", "__rsub__") and not _shared(pair)
+        )  # as of rewards and values
+        if len(pair) == 2 and (trained == 1 or fixed):
             one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
             shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
             joins = isinstance(result, Tensor) and result.numel() == math.prod(shape)
             along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
             each_other = name in ELEMENTWISE and over and (apart or along)
             squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
-            if each_other or squared or (joins and over and one.numel() == 1):  # those made on purpose, or by a sum
+            summed = joins and over and one.numel() == 1
+            if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
                 key = "broadcast" if each_other or (squared and apart) else "pairs"
                 self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
         if name == "binary_cross_entropy_with_logits" and pair[1].numel():
@@ -551,6 +590,11 @@ class _Calls(TorchFunctionMode):
             if pair[0].shape[dim] > 1 and sums_to_one(pair[0], dim):
                 self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
         return result
+
+
+def _shared(pair: Sequence[Tensor]) -> bool:
+    """Whether tensors are views of one, as of all pairs of its numbers."""
+    return len({each.untyped_storage().data_ptr() for each in pair}) == 1
 
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")

@@ -121,7 +121,9 @@ def _meeting(problem: Problem, settings: Settings, whole: bool) -> Problem:
     """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
     if not settings.quick or problem.meeting or not whole:
         raise checks.mixing()
-    meeting = checks.where_mixed(problem, problem.batch.narrow(0, checks.MORE), settings.seed)
+    few = problem.batch.narrow(0, checks.MORE)
+    with checks.moved(problem.model, settings.seed) if checks.alike(few.call(problem.model)) else nullcontext():
+        meeting = checks.where_mixed(problem, few, settings.seed)
     return replace(problem, coupled=True, meeting=meeting)
 
 
@@ -131,7 +133,8 @@ def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tenso
     Returns:
         The problem with its blocks as they can be read, and the layers whose rows are no examples.
     """
-    read = partial(checks.as_read, problem, few, settings.seed, before=before, nearby=not settings.quick)
+    nearby = not settings.quick or checks.alike(before)
+    read = partial(checks.as_read, problem, few, settings.seed, before=before, nearby=nearby)
     found = unless_out_of_memory(read, examples=max(1, few.size - 1))
     return found or check_few(problem, few.narrow(0, max(2, few.size // 2)), settings, before=before)
 

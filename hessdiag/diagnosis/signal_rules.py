@@ -293,12 +293,23 @@ def out_of_reach(net: Net) -> Finding | None:
         message += " or targets from 0 to 1, and these are larger."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
+    if signals.plunges:
+        message = (
+            "The loss falls ever faster, without end, as outputs follow its gradient: a square has the wrong sign."
+        )
+        advice = "Look for a minus that is missing, or a weight or a divisor below zero."
+        return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     ends = signals.bounded.removeprefix("LogSoftmax of a ")
     logits = signals.loss_kind == "cross-entropy" or ends != signals.bounded
     if ends == "relu" and logits:
         message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
+    if signals.beyond > OUT_OF_REACH and math.isnan(signals.floor):
+        message = f"{100 * signals.beyond:.0f} % of the targets are outside of the range of the {ends} that the network"
+        message += f" ends in (usual: below {100 * OUT_OF_REACH:.0f} %)."
+        advice = f"Return the outputs of {listed(blocks)} without the {ends}, with `F.mse_loss`, or scale the targets."
+        return Finding("HD113", "warning", blocks, message, advice, signals.beyond, OUT_OF_REACH)
     if not signals.floor > OUT_OF_REACH:
         return _misfit(net, blocks)
     kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH

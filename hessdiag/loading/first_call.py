@@ -38,7 +38,7 @@ from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_los
 from hessdiag.derivatives.problem import Problem, read_loss
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import find_blocks, kept_aside
-from hessdiag.network.torch_state import fixed_statistics
+from hessdiag.network.torch_state import fixed_statistics, seeded_rng
 from hessdiag.network.trace import try_model
 
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
@@ -125,7 +125,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     bare = isinstance(returned, Tensor)
     second = bare and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
     masked = bare and bool((returned == -math.inf).any())
-    plain = replace(plain, draws=some.noise, returned_at=int(second and not some.dims), masked=masked)
+    at = -1 if bare and _ends_with_examples(model, some, returned) else int(second)
+    plain = replace(plain, draws=some.noise, returned_at=0 if some.dims else at, masked=masked)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
@@ -151,7 +152,19 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                     " write it for these, or name the output that it is of, as in output=0 (--output 0)"
                 ) from error
             return plain
-    return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
+    with seeded_rng(0):  # its calls draw, too
+        return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
+
+
+def _ends_with_examples(model: nn.Module, some: Batch, returned: Tensor) -> bool:
+    """Whether rows of outputs (k · B, ...) run over the examples of one input after the other, as of real and fake."""
+    count, each = some.rows or 1, len(some.tensors)
+    if min(count, each) < 2 or some.as_one or returned.dim() > 2 or returned.shape[:1] != (each * count,):
+        return False
+    with suppress(Exception), fixed_statistics(), seeded_rng(0):  # a model that takes none alone
+        alone, among = some.narrow(0, 1).run(model), some.run(model)
+        return not torch.allclose(alone, among[: len(alone)]) and torch.allclose(alone, among[::count])
+    return False
 
 
 def _usual(targets: Tensor | None) -> str:

@@ -156,7 +156,9 @@ class Signals(Record):
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
-        unbounded: whether it falls without end there, in proportion.
+        unbounded, plunges: whether it falls without end as outputs rise, in proportion, or along its gradient, ever
+            faster.
+        beyond: share of the targets outside of the range of the operation that bounds the outputs.
         undefined: chance of a batch of such examples alone as have no finite loss of their own.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
             "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
@@ -202,6 +204,8 @@ class Signals(Record):
     agrees: float = math.nan
     chance_sq: float = math.nan
     unbounded: bool = False
+    plunges: bool = False
+    beyond: float = 0.0
     undefined: float = 0.0
     shown: str = ""
     unmoved: int = 0

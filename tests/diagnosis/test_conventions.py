@@ -103,7 +103,7 @@ def flattened(name: str, made: Callable[[], nn.Module], *, flat: bool, **told: A
     """Cases of positions and examples in one dimension of the outputs, and of the targets where they are `flat`."""
 
     def build() -> dict[str, Any]:
-        tokens, labels = torch.randint(5, (2, B, 4))
+        tokens, labels = torch.randint(5, (2, B, 5 if told.get("loss") is F.cross_entropy else 4))
         loss = lambda z, part: F.cross_entropy(z.view(-1, 5), labels[part].flatten())  # noqa: E731
         of = units(lambda m, part: m.head(m.wte(tokens[part]).cumsum(1).tanh()), loss)
         turned = told.get("batch_dim") == 1
@@ -133,6 +133,8 @@ def positions_first() -> nn.Module:
 flattened("rows_of_positions", lambda: language_model(rows), flat=False)
 flattened("rows_and_their_targets", lambda: language_model(rows), flat=True)
 flattened("rows_and_a_function", lambda: language_model(rows), flat=True, loss=lambda z, t: F.cross_entropy(z, t))
+flattened("rows_and_torchs_module", lambda: language_model(rows), flat=True, loss=nn.CrossEntropyLoss())
+flattened("as_many_rows_as_classes", lambda: language_model(rows), flat=True, loss=F.cross_entropy)
 flattened("rows_with_positions_first", positions_first, flat=True, batch_dim=1)
 flattened(
     "rows_with_positions_first_under_a_function", positions_first, flat=True, batch_dim=1,
@@ -140,6 +142,15 @@ flattened(
 )  # fmt: skip
 flattened("rows_and_loss", lambda: language_model(rows_and_loss), flat=False, loss="model")
 flattened("targets_alone", lambda: language_model(lambda z, t: z), flat=True, class_dim=-1)
+
+
+@case
+def one_input_after_the_other() -> dict[str, Any]:
+    """As a discriminator of real examples and of fakes."""
+    x, t = randn(2, B, 3), randn(2 * B, 2)
+    model = network(lambda m, x, y: torch.cat([m.a(x).tanh(), m.a(y).tanh()]), a=nn.Linear(3, 2))
+    loss = lambda z, part: F.mse_loss(z, t.view(2, B, 2)[:, part].flatten(0, 1))  # noqa: E731
+    return {"model": model, "inputs": (*x,), "targets": t, "units": units(lambda m, part: m(*x[:, part]), loss)}
 
 
 @case

@@ -137,6 +137,8 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD120", lambda v: network(output_varies=0.5, repeated=v), 0.34, 0.36),
     ("HD122", lambda v: network(meeting=v), None, ("l2", True)),
     ("HD113", lambda v: network(unbounded=v, sources=("head",)), False, True),
+    ("HD113", lambda v: network(plunges=v, sources=("head",)), False, True),
+    ("HD113", lambda v: network(beyond=v, bounded="sigmoid", sources=("head",)), 0.24, 0.26),
     ("HD117", lambda v: behind_a_linear_one(1.0, *v), ("relu",), ("linear",)),
     ("HD117", lambda v: behind_a_linear_one(v, "linear"), 1.1, 1.0),
     ("HD404", lambda v: network(unregistered=v), (), ("l1.weight",)),
