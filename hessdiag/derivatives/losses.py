@@ -499,11 +499,14 @@ def resolve_loss(
 ) -> Loss:
     """The loss that a name of `LOSSES` or a callable asks for, for outputs like y, and the targets of all examples."""
     reading = reading or Reading()
-    if loss is F.cross_entropy:  # where two dimensions may hold the classes, it takes the first, of what it is given
-        loss, reading = "cross-entropy", replace(reading, usual=-1 if reading.forms[0].flat else 1)
+    second = -1 if reading.forms[0].flat else 1  # of what torch is given
+    if loss is F.cross_entropy:  # where two dimensions may hold the classes, it takes the first
+        loss, reading = "cross-entropy", replace(reading, usual=second)
     module = nn.CrossEntropyLoss() if loss == "cross-entropy" else loss
     if type(module) is nn.CrossEntropyLoss:
         name = loss if isinstance(loss, str) else type(loss).__name__
+        if reading.class_dim is None and name != "cross-entropy":
+            reading = replace(reading, class_dim=second)
         return _cross_entropy_of(module, y, required(name, targets), reading, name=name)
     if reading.class_dim is not None:
         raise HessdiagError(f"class_dim {reading.class_dim}: it is for loss 'cross-entropy' alone, leave it out")
@@ -536,10 +539,14 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
     if drawn.noted:  # as negatives are: the same at each call
         chosen.function = seeded_rng(0)(function)
     most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
-    count = len(y) if targets is None or reading.together else min(most, len(targets))
-    many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets
+    many, theirs = y, targets
     if targets is not None and not reading.together:
-        theirs = targets[torch.linspace(0, len(targets) - 1, count).long().to(targets.device)]
+        for count in (min(most, len(targets)), len(targets)):  # a term may be of none of so few
+            some = torch.linspace(0, len(targets) - 1, count).long().to(targets.device)
+            many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets[some]
+            with suppress(*REFUSALS):
+                if bool(chosen.of_all(many, theirs).isfinite()):
+                    break
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
         chosen = chosen.together
     if reading.per == "example" and chosen.compares(many, theirs):
@@ -584,9 +591,7 @@ def _cross_entropy_of(
 ) -> CrossEntropy:
     """`nn.CrossEntropyLoss` of one example at a time, or an example's share in it as it averages over a whole batch."""
     weight, reduction = module.weight, module.reduction
-    taken = -1 if reading.forms[0].flat else 1
-    asked = taken if reading.class_dim is None and name != "cross-entropy" else reading.class_dim
-    dim = class_dimension(y, targets, asked=asked, usual=reading.usual, ignore_index=module.ignore_index)
+    dim = class_dimension(y, targets, asked=reading.class_dim, usual=reading.usual, ignore_index=module.ignore_index)
     classes = y.shape[dim]
     if weight is not None and len(weight) != classes:
         raise HessdiagError(f"loss {name!r} has {len(weight)} class weights, but the network has {classes} outputs")
@@ -615,7 +620,7 @@ def check_values(y: Tensor, targets: Tensor) -> None:
     """Refuse targets that are not one number for each output."""
     alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
     if targets.shape[1:] != y.shape[1:] and not alone:
-        what = f"targets have shape {tuple(targets.shape)}, the outputs {_whole(y, targets)}"
+        what = f"targets have shape {tuple(targets.shape)}, the outputs {(len(targets), *y.shape[1:])}"
         raise HessdiagError(f"{what}: pass targets of that shape; class indices are for loss 'cross-entropy'")
 
 
@@ -637,13 +642,13 @@ def class_dimension(
             wanted = " or ".join(str((len(targets), *shape)) for shape in shapes.values())
             raise HessdiagError(
                 f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, integers of"
-                f" shape {wanted}, or probabilities of the outputs' shape {_whole(y, targets)}; pass class_dim=-1"
-                " (--output :-1) where the classes are last"
+                f" shape {wanted}, or probabilities of the outputs' shape {(len(targets), *y.shape[1:])}; pass"
+                " class_dim=-1 (--output :-1) where the classes are last"
             )
     if len(fitting) > 1 and usual is not None:
         fitting = [usual % y.dim()]
     if len(fitting) > 1:
-        what = f"targets {tuple(targets.shape)} fit outputs {_whole(y, targets)} with the classes"
+        what = f"targets {tuple(targets.shape)} fit outputs {(len(targets), *y.shape[1:])} with the classes"
         raise HessdiagError(_two_dimensions(y, what))
     (dim,) = fitting
     if not is_like_outputs(y, targets):
@@ -685,10 +690,6 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
         message = f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: expected class"
         raise HessdiagError(f"{message} indices without the dimension of the classes, or probabilities as floats")
     return fitting
-
-
-def _whole(y: Tensor, targets: Tensor) -> tuple[int, ...]:
-    return len(targets), *y.shape[1:]
 
 
 def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:

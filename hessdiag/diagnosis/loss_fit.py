@@ -263,7 +263,8 @@ def _asked(  # noqa: PLR0913, keyword-only options
         if targets is None or bool((targets == targets[:1]).all()):
             return found
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
-            found["agrees"] = max(_agreement(moved, targets) for moved in (best - each, best))
+            moved = [z for y in (best - each, best) for z in _tensors(y, part)]
+            found["agrees"] = max((a for z in moved if not math.isnan(a := _agreement(z, targets))), default=math.nan)
         asks = pairs or losses[0] != float(of(best, targets.roll(1, 0)).detach())
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
@@ -326,6 +327,14 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
     if not isinstance(part.output, Layout):
         return [(None, None)]
     return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
+
+
+def _tensors(y: Tensor, part: Batch) -> list[Tensor]:
+    """The tensors over the examples in outputs (B, N) that are of several, each of its shape."""
+    if not isinstance(part.output, Layout) or part.as_one:
+        return [y]
+    pairs = zip(_pieces(part), part.output.parts, strict=True)
+    return [y[:, a:b].reshape(len(y), *shape) for (a, b), (shape, _, over) in pairs if over]
 
 
 def _given(y: Tensor, part: Batch) -> Tensor:
