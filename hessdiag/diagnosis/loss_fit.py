@@ -167,6 +167,7 @@ def _of_constant(
         whole, half = (float(loss(each, theirs).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
+        found += [(float(of(zero + ANY, bound).detach()), zero)] * free  # all certain
         if free and tried is None and len(rows) >= ROWS_PER_OUTPUT * len(mean):
             least, row = _descended(lambda z: of(z, bound), mean)
             found.append((least, bound(row.expand_as(y).contiguous())))
@@ -244,7 +245,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
     found: dict[str, Any] = {}
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
     targets, noise = part.targets, noise_like(y, part)
-    others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
+    others = (noise, ANY * noise, ANY + 0 * noise) if within else (y, noise, ANY * noise)
 
     def free(z: Tensor) -> Tensor:
         return of(z, targets)
@@ -265,7 +266,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             moved = [z for y in (best - each, best) for z in _tensors(y, part)]
             found["agrees"] = max((a for z in moved if not math.isnan(a := _agreement(z, targets))), default=math.nan)
-        asks = pairs or losses[0] != float(of(best, targets.roll(1, 0)).detach())
+        asks = pairs or losses[-1] != float(of(noise, targets.roll(1, 0)).detach())
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size
@@ -330,8 +331,8 @@ def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
 
 
 def _tensors(y: Tensor, part: Batch) -> list[Tensor]:
-    """The tensors over the examples in outputs (B, N) that are of several, each of its shape."""
-    if not isinstance(part.output, Layout) or part.as_one:
+    """The tensors over the examples in outputs (B, N) that are of several, each of its shape, beside labels."""
+    if not isinstance(part.output, Layout) or part.as_one or part.targets is None or part.targets.is_floating_point():
         return [y]
     pairs = zip(_pieces(part), part.output.parts, strict=True)
     return [y[:, a:b].reshape(len(y), *shape) for (a, b), (shape, _, over) in pairs if over]
@@ -590,14 +591,13 @@ class _Calls(TorchFunctionMode):
             if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
                 key = "broadcast" if each_other or (squared and apart) else "pairs"
                 self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
-        if name == "binary_cross_entropy_with_logits" and pair[1].numel():
+        if name.startswith("binary_cross_entropy") and pair[1].numel():
             low, high = map(float, pair[1].aminmax())
             if not 0 <= low <= high <= 1:
                 self.found["takes"] = f"targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1"
-        if name in TAKES and pair[0].requires_grad and pair[0].dim() > 1 and bool((pair[0] >= 0).all()):
-            dim = 1 if name in ("cross_entropy", "nll_loss") else -1
-            if pair[0].shape[dim] > 1 and sums_to_one(pair[0], dim):
-                self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
+        shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
+        if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
+            self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
         return result
 
 

@@ -294,9 +294,7 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if signals.plunges:
-        message = (
-            "The loss falls ever faster, without end, as outputs follow its gradient: a square has the wrong sign."
-        )
+        message = "The loss has no lower bound: it falls ever faster as outputs follow it, as a negative square does."
         advice = "Look for a minus that is missing, or a weight or a divisor below zero."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     ends = signals.bounded.removeprefix("LogSoftmax of a ")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -334,7 +335,10 @@ class SignalPass:
             values[number] = value.flip(0)
             with suppress(*REFUSALS):  # of inputs that have to fit each other
                 if torch.equal(self.part.with_leaves(values).call(self.model), y):
-                    where = f"what {readers[0]} reads" if readers else f"input {number + 1}"
+                    named = dict(zip(signature(self.model.forward).parameters, self.part.args, strict=False))
+                    named |= self.part.kwargs
+                    name = next((f" ({name})" for name, held in named.items() if held is value), "")
+                    where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name}"
                     return where, *filter(None, readers[:1] or [meant])
         return ()
 
