@@ -253,7 +253,7 @@ def _is_of_transformers(returned: Any) -> bool:
 
 @dataclass(frozen=True)
 class Common:
-    """A tensor among the arguments that is the same for all examples."""
+    """A tensor among the arguments that is the same for all examples, as a sparse one is, a graph's."""
 
     value: Tensor
 
@@ -309,7 +309,8 @@ class Batch:
         inputs together are one example, with `"either"` those that agree about no number of examples.
         """
         check_choice("examples", examples, ("batch", "one", "either"))
-        args, kwargs = _arguments(inputs, any_kind=examples == "one")
+        given = _arguments(inputs, any_kind=examples == "one")
+        args, kwargs = tree_map_only(Tensor, lambda v: v if v.layout is torch.strided else Common(v), given)
         if isinstance(targets, (tuple, list, Mapping)) and tensors_in(targets):
             batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
             asked = Layout.of(targets, size=None if batch.structure else batch.size)

@@ -55,7 +55,7 @@ def diagnose(
         output: name or position of the output to measure, where the model returns several.
         batch_dim: dimension of the inputs that runs over the examples, such as 1 of sequences (T, B, ...); or that of
             each tensor, None where all examples share it, as `in_dims` of `torch.vmap`: `(0, (1, 1))`.
-        examples: `"one"` where all inputs together are one example, as a graph or a set is.
+        examples: `"one"` where all inputs together are one example, as a graph or a set is; sparse tensors are of all.
         matrix: `"ggn"` (generalised Gauss-Newton) or `"hessian"`.
         per: `"example"` averages ‖G^(b)‖²/P over each example's own matrix, as the theory has it; `"batch"` takes the
             matrix and the gradient of the batch-mean loss, and γ/B.

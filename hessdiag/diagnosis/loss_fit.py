@@ -55,10 +55,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         return varied(bound(z), targets)
 
     if kind == "other":
-        free = not any(endless) and last != "LogSoftmax"
-        chance, usual_sq, constant = _of_constant(
-            varied, at, targets, initial, bound, free=free, tried=few if costly else None
-        )
+        kept: dict[str, Any] = {"free": not any(endless) and last != "LogSoftmax", "tried": few if costly else None}
+        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, **kept)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -167,7 +165,6 @@ def _of_constant(
         whole, half = (float(loss(each, theirs).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
-        found += [(float(of(zero + ANY, bound).detach()), zero)] * free  # all certain
         if free and tried is None and len(rows) >= ROWS_PER_OUTPUT * len(mean):
             least, row = _descended(lambda z: of(z, bound), mean)
             found.append((least, bound(row.expand_as(y).contiguous())))
@@ -245,7 +242,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
     found: dict[str, Any] = {}
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
     targets, noise = part.targets, noise_like(y, part)
-    others = (noise, ANY * noise, ANY + 0 * noise) if within else (y, noise, ANY * noise)
+    others = (noise, ANY * noise) if within else (y, noise, ANY * noise)
 
     def free(z: Tensor) -> Tensor:
         return of(z, targets)
@@ -266,7 +263,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             moved = [z for y in (best - each, best) for z in _tensors(y, part)]
             found["agrees"] = max((a for z in moved if not math.isnan(a := _agreement(z, targets))), default=math.nan)
-        asks = pairs or losses[-1] != float(of(noise, targets.roll(1, 0)).detach())
+        asks = pairs or losses[0] != float(of(best, targets.roll(1, 0)).detach())
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size

@@ -231,6 +231,8 @@ class _Watch:
         # Called by torch.vmap, the layer has no edge to differentiate at.
         if not torch.is_grad_enabled() or not isinstance(x, Tensor) or is_functorch_wrapped_tensor(x):
             return None
+        if x.layout is not torch.strided:
+            raise HessdiagError(f"{type(module).__name__} reads a sparse tensor: hand it a dense one, as of `to_dense`")
         if looks_up(module):
             self.entered = handed = self._numbers(x)
         elif x.is_floating_point():

@@ -190,12 +190,9 @@ def test_beside_takes_the_mean_of_set_ups(tmp_path):
 
 
 @pytest.mark.parametrize(("inputs", "options", "message"), [
-    ((3, 0), {}, "positive sizes"),
-    ("3,32", {}, "pass the shape of one example"),
-    ((3, 32, 32), {"moments": "exact"}, "use paper or kernel"),
-    ((3, 32, 32), {"loss": "hinge"}, "has no prediction"),
-    ((3, 32, 32), {"init": "he"}, "it is called fan-in here"),
-    ((3, 8, 8), {}, "cannot trace StridedLeNet"),
+    ((3, 0), {}, "positive sizes"), ("3,32", {}, "pass the shape of one example"),
+    ((3, 32, 32), {"moments": "exact"}, "use paper or kernel"), ((3, 32, 32), {"loss": "hinge"}, "has no prediction"),
+    ((3, 32, 32), {"init": "he"}, "it is called fan-in here"), ((3, 8, 8), {}, "cannot trace StridedLeNet"),
 ])  # fmt: skip
 def test_refusals(inputs, options, message):
     with pytest.raises(hessdiag.HessdiagError, match=message):

@@ -32,10 +32,7 @@ def dense(examples: int = B, size: float = 3.0, cotangents: int = C) -> DenseJac
 
 
 FORMS = {
-    "lookup": lookup,
-    "sites": sites,
-    "sites transposed": transposed,
-    "dense": dense,
+    **{"lookup": lookup, "sites": sites, "sites transposed": transposed, "dense": dense},
     "tied": lambda *a: merge([sites(*a), lookup(*a)]),
     "all": lambda *a: merge([dense(*a), sites(*a), transposed(*a), lookup(*a), lookup(*a), sites(*a)]),
 }

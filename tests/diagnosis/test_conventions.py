@@ -146,7 +146,6 @@ flattened("targets_alone", lambda: language_model(lambda z, t: z), flat=True, cl
 
 @case
 def one_input_after_the_other() -> dict[str, Any]:
-    """As a discriminator of real examples and of fakes."""
     x, t = randn(2, B, 3), randn(2 * B, 2)
     model = network(lambda m, x, y: torch.cat([m.a(x).tanh(), m.a(y).tanh()]), a=nn.Linear(3, 2))
     loss = lambda z, part: F.mse_loss(z, t.view(2, B, 2)[:, part].flatten(0, 1))  # noqa: E731
@@ -626,6 +625,17 @@ def test_targets_pair_tensors_are_those_of_their_examples() -> None:
     ):
         with pytest.raises(hessdiag.HessdiagError, match=said):
             hessdiag.diagnose(model, x, targets, loss=loss)
+
+
+def test_a_sparse_adjacency_is_of_all_nodes() -> None:
+    x, t, dense = randn(6, 3), torch.arange(6) % 2, torch.eye(6, dtype=torch.float64).roll(1, 0) / 3
+    model = network(lambda m, x, adj: torch.sparse.mm(adj, m.a(x).tanh()), a=nn.Linear(3, 2)).double()
+    given = {"targets": t, "examples": "one", "loss": "cross-entropy"}
+    assert [*hessdiag.diagnose(model, (x, dense), **given)] == [
+        *hessdiag.diagnose(model, (x, dense.to_sparse()), **given)
+    ]
+    with pytest.raises(hessdiag.HessdiagError, match="Linear reads a sparse tensor"):
+        hessdiag.diagnose(model, (x.to_sparse(), dense), **given)
 
 
 def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -575,8 +575,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("axes joined out of order", lambda: net(lambda m, x: m.last(m.first(x).relu().reshape(-1, 2, 6)).view(len(x), -1),
         first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None, "HD114"),
     ("axes joined in order", lambda: net(lambda m, x: m.last(m.first(x).relu().movedim(2, 1).reshape(-1, 2, 6))
-        .view(len(x), -1), first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None,
-        ""),
+        .view(len(x), -1), first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None, ""),
     *((f"a function drops {p}", lambda p=p: net(lambda m, x: m.last(F.dropout(m.first(x), p, m.training).relu()),
         first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, said) for p, said in ((0.9, "HD113"), (0.5, ""))),
     *((f"a cell, carried {carried}", lambda carried=carried: steps(carried), (torch.randn(16, 6, 4), T), None, said)
@@ -595,6 +594,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a {type(kept).__name__} of layers", lambda kept=kept: net(lambda m, x: m.last(m._kept["one"](x).relu()),
         _kept=kept, last=nn.Linear(32, 3)), (X, T), None, said)
         for kept, said in ((nn.ModuleDict({"one": nn.Linear(4, 32)}), ""), ({"one": nn.Linear(4, 32)}, "HD404"))),
+    *((f"a parameter's {made}", lambda made=made: net(lambda m, x: m.last((x @ m.first).relu()), last=nn.Linear(5, 3),
+        first=getattr(nn.Parameter(torch.randn(4, 5)), made)()), (X, T), None, said)
+        for made, said in (("requires_grad_", ""), ("clone", "HD404"))),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
         F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
     *((f"a flat output beside {tuple(t.shape)}", lambda: net(lambda m, x: m.first(x).flatten(), first=nn.Linear(4, 1)),
@@ -668,6 +670,19 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         lambda y, t, f=f, soften=soften: f(soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div,
         reduction="batchmean"), X[:, :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"),
         (torch.log_softmax, ""))),
+    *((f"labels from {low} behind a sigmoid", lambda: nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()),
+        (X, low + (1 - low) * (X[:, :1] > 0).float()), lambda y, t, part=part: -(t * y.log() + part * (1 - t)
+        * (1 - y).log()).mean(), said) for low, part, said in ((0, 1, ""), (-1, 0, ""), (-1, 1, "HD113"))),
+    *((f"{sign} times a square", lambda: nn.Linear(4, 1), (X, X[:, :1]),
+        lambda y, t, sign=sign: sign * (y - t).square().mean(), said) for sign, said in ((1, ""), (-1, "HD113"))),
+    *((f"numbers of no gradient, {'column' if flat else 'row'}", lambda: nn.Linear(4, 1), (X, X[:, 0]),
+        lambda y, t, flat=flat: (y[:, 0] - (t + 0.1 * y[:, 0].detach().view(len(y), *flat))).square().mean(), said)
+        for flat, said in (((), ""), ((1,), "HD113"))),
+    *((f"mean {name}, for logarithms", lambda: nn.Linear(4, 3), (X, T), lambda y, t, of=of: F.cross_entropy(y, t)
+        + F.kl_div(of(y.softmax(1).mean(0)), torch.full((3,), 1 / 3), reduction="sum"), said)
+        for name, of, said in (("logarithms", torch.log, ""), ("probabilities", torch.abs, "HD113"))),
+    ("a term of the last examples", lambda: nn.Linear(4, 1), (X, X[:, :1]), lambda y, t: (y[:12] - t[:12]).square()
+        .mean() + (y[12:] - t[12:]).abs().mean(), ""),
     *((f"two {end.__name__}s, joined", lambda end=end: net(lambda m, x: torch.cat([end(m.last(x)), end(m.last(-x))], 1),
         last=nn.Linear(4, 1)), (X, X[:, :2].gt(0).float()), F.binary_cross_entropy_with_logits, said)
         for end, said in ((torch.sigmoid, "HD113"), (torch.neg, ""))),

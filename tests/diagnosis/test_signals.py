@@ -267,28 +267,6 @@ def test_a_loss_of_log_probabilities_has_no_least_value_of_raw_outputs() -> None
     (named,) = find(signals_of(model, x, t, loss=F.nll_loss))
     assert (named.rule, named.severity, named.blocks) == ("HD113", "fault", ("0.weight",))
     assert not signals_of(nn.Sequential(model, nn.LogSoftmax(1)), x, t, loss=F.nll_loss).unbounded
-    losses |= {"uphill": lambda y, t: y.exp().mean() - y.square().mean(), "down": lambda y, t: -y.abs().sqrt().mean()}
-    assert [name for name, loss in losses.items() if signals_of(model, x, t, loss=loss).plunges] == ["uphill"]
-
-
-def test_targets_that_a_bounded_end_cannot_give_are_counted_and_weights_of_logarithms_are_none() -> None:
-    x, t = torch.randn(12, 6), torch.tensor([-1.0, 1, 1]).repeat(4).unsqueeze(1)
-    gained, lost = (lambda y, t: -(t * y.log()).mean()), (lambda y, t: -((1 - t) * (1 - y).log()).mean())
-    both, model = (lambda y, t: gained(y, t) + lost(y, t)), nn.Sequential(nn.Linear(6, 1), nn.Sigmoid())
-    found = [signals_of(model, x, at, loss=loss).beyond for loss, at in ((both, t), (gained, t), (both, t.relu()))]
-    assert found == [pytest.approx(1 / 3), 0, 0]
-
-
-def test_numbers_without_a_gradient_that_a_loss_joins_all_with_all() -> None:
-    x, t = torch.randn(12, 6), torch.randn(12)
-    losses = [
-        lambda y, t: (y - (t + 0.5 * y.detach())).square().mean(),
-        lambda y, t: (y.T - (t - t[:, None])).square().mean(),
-    ]
-    assert [signals_of(nn.Linear(6, 1), x, t, loss=loss).broadcast for loss in losses] == [
-        "(12,) and (12, 1) to (12, 12)",
-        "",
-    ]
 
 
 @pytest.mark.parametrize(("ahead", "shift", "shown"), [

@@ -47,16 +47,9 @@ class Stream(IterableDataset):
 
 
 @pytest.mark.parametrize(("content", "targets"), [
-    (X, None),
-    ((X, T), T),
-    ((X, None), None),
-    ([(X, T), (X, T)], T),
-    ([[X, T]], T),
-    (DataLoader(TensorDataset(X, T), batch_size=6), T),
-    (TensorDataset(X, T), T),
-    (TensorDataset(X), None),
-    (Stream(), None),
-    ((batch for batch in [(X, T)]), T),
+    (X, None), ((X, T), T), ((X, None), None), ([(X, T), (X, T)], T), ([[X, T]], T),
+    (DataLoader(TensorDataset(X, T), batch_size=6), T), (TensorDataset(X, T), T), (TensorDataset(X), None),
+    (Stream(), None), ((batch for batch in [(X, T)]), T),
 ])  # fmt: skip
 def test_every_form_gives_the_first_examples(content, targets: Tensor | None) -> None:
     batch = read(content)
