@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from strangers.apart import BROKEN, GITHUB, MIXED, Parts
+from strangers.apart import BROKEN, GITHUB, Parts
 from strangers.blind2 import pick, stream
 from strangers.blind2_healthy import chain
 from strangers.blind3 import Drawn
@@ -61,7 +61,7 @@ def dbnet(planted: bool) -> Task:
 
 @report(
     "YOWO mean over no boxes",
-    GITHUB + "Hope1337/YOWOv3/issues/19",
+    GITHUB + "hope1337/YOWOv3/issues/19",
     says=rf"{BROKEN}|divi|zero|empty|0 / 0",
     fault="the box loss is divided by the number of ground truths, which is zero for frames without annotation",
 )
@@ -331,29 +331,3 @@ def ludwig(planted: bool) -> Task:
         return F.cross_entropy(y, t) + (1.0 * penalty if planted else 0.0)
 
     return stream(model, draw, loss, F.cross_entropy)
-
-
-@report(
-    "dueling without the mean advantage",
-    GITHUB + "tqjxlm/Simple-DQN-Pytorch/issues/1",
-    guilty=r"val|adv",
-    says=MIXED,
-    fault="the mean of the values over the batch is subtracted instead of each state's mean advantage",
-)
-def dueling(planted: bool) -> Task:
-    def draw() -> Drawn:
-        x, a = torch.randn(64, 6), torch.randint(4, (64,))
-        q = 3 + x[:, 0].abs() * 2 + x[:, 1] + torch.stack([x[:, 2], -x[:, 2], x[:, 3].tanh(), x[:, 4] * x[:, 5]], 1)
-        return (x,), torch.stack([a.float(), q.gather(1, a.unsqueeze(1)).squeeze(1)], 1)
-
-    def run(m: Any, x: Tensor) -> Tensor:
-        z = m.body(x)
-        adv, val = m.adv(z), m.val(z)
-        return val + adv - (val.mean() if planted else adv.mean(1, keepdim=True))
-
-    def loss(y: Tensor, t: Tensor) -> Tensor:
-        return F.smooth_l1_loss(y.gather(1, t[:, :1].long()).squeeze(1), t[:, 1])
-
-    body = chain(nn.Linear(6, 64), nn.ReLU())
-    adv, val = (chain(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, n)) for n in (4, 1))
-    return stream(Parts(run, body=body, adv=adv, val=val), draw, loss)
