@@ -592,6 +592,10 @@ class _Calls(TorchFunctionMode):
             low, high = map(float, pair[1].aminmax())
             if not 0 <= low <= high <= 1:
                 self.found["takes"] = f"targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1"
+        left = (kwargs or {}).get("ignore_index", -1)
+        given = torch.unique(pair[1]).tolist() if 0 <= left < max(pair[0].shape[1:], default=0) else []
+        if len(given) == 2 and left in given:
+            self.found["takes"] = f"{name} labels of one class beside the one that it leaves out, {left}"
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"

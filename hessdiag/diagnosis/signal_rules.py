@@ -327,8 +327,8 @@ def out_of_reach(net: Net) -> Finding | None:
 def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     if net.signals.takes:
-        advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, scale targets to 0 to 1, and"
-        advice += " move classes last ahead of a view: `logits.movedim(1, -1).flatten(0, -2)`."
+        advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, scale targets to 0 to 1, ignore"
+        advice += " no class, and move classes last ahead of a view: `logits.movedim(1, -1).flatten(0, -2)`."
         return Finding("HD113", "warning", blocks, f"The loss hands {net.signals.takes}.", advice, 1.0, 0.0)
     if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
