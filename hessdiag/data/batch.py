@@ -591,8 +591,9 @@ class Road:
         if self.returned_at < 0 and form == Form(flat=True) and targets is not None:
             form = Form(True, self.returned_at)
             targets = positions_apart(batch.form.restore(targets), batch.size, self.returned_at)
-        batch = replace(batch, output=self.output, targets=targets, form=form)
-        batch = replace(batch, returned_at=self.returned_at, masked=self.masked)
+        batch = replace(
+            batch, output=self.output, targets=targets, form=form, returned_at=self.returned_at, masked=self.masked
+        )
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:

@@ -108,9 +108,14 @@ def _again(
     return examples_apart(model, few, blocks, watched, seed=seed)
 
 
+def varies(values: Tensor) -> bool:
+    """Whether examples differ."""
+    return bool((values != values[:1]).any())
+
+
 def alike(y: Tensor) -> bool:
     """Whether outputs (B, *out) are the same for all examples, as of zero weights, so that no mixing of these shows."""
-    return len(y) > 1 and bool((y == y[:1]).all())
+    return len(y) > 1 and not varies(y)
 
 
 def _repeats(again: Tensor, y: Tensor) -> bool:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from hessdiag.data.batch import Batch, Layout
+from hessdiag.data.batch import Batch, Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, sums_to_one
 from hessdiag.derivatives.magnitude import mean_sq
-from hessdiag.diagnosis.checks import moved
+from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.network_view import LEARNABLE, LEARNT_SCALED, RARE
 from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views, steep_roots
 from hessdiag.network.torch_state import fixed_statistics
@@ -55,8 +55,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         return varied(bound(z), targets)
 
     if kind == "other":
-        kept: dict[str, Any] = {"free": not any(endless) and last != "LogSoftmax", "tried": few if costly else None}
-        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, **kept)
+        options: dict[str, Any] = {"free": not any(endless) and last != "LogSoftmax", "tried": few if costly else None}
+        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, **options)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -258,7 +258,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
             return found
         if any(map(math.isfinite, losses[-2:])):  # else it takes no outputs of which nothing is known
             found["swing"] = max(change - ROUNDED, 0.0) / max(abs(now), ROUNDED)
-        if targets is None or bool((targets == targets[:1]).all()):
+        if targets is None or not varies(targets):
             return found
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             moved = [z for y in (best - each, best) for z in _tensors(y, part)]
@@ -331,8 +331,8 @@ def _tensors(y: Tensor, part: Batch) -> list[Tensor]:
     """The tensors over the examples in outputs (B, N) that are of several, each of its shape, beside labels."""
     if not isinstance(part.output, Layout) or part.as_one or part.targets is None or part.targets.is_floating_point():
         return [y]
-    pairs = zip(_pieces(part), part.output.parts, strict=True)
-    return [y[:, a:b].reshape(len(y), *shape) for (a, b), (shape, _, over) in pairs if over]
+    tensors = zip(tensors_in(part.output.split(y)), part.output.parts, strict=True)
+    return [tensor for tensor, (_, _, over) in tensors if over]
 
 
 def _given(y: Tensor, part: Batch) -> Tensor:
@@ -574,9 +574,8 @@ class _Calls(TorchFunctionMode):
         result, name = func(*args, **(kwargs or {})), func.__name__
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
         trained = sum(each.requires_grad for each in pair)
-        fixed = (
-            not trained and name in ("add", "sub", "mul", "__rsub__") and not _shared(pair)
-        )  # as of rewards and values
+        plain = not trained and name in ("add", "sub", "mul", "__rsub__")
+        fixed = plain and not _shared(pair)  # as of rewards and values
         if len(pair) == 2 and (trained == 1 or fixed):
             one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
             shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)

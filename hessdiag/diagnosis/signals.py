@@ -26,7 +26,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from hessdiag.data.batch import Batch, tensors_in
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis.checks import holding
+from hessdiag.diagnosis.checks import holding, varies
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import (
     Graph,
@@ -38,9 +38,9 @@ from hessdiag.diagnosis.roles import (
     written_by,
 )
 from hessdiag.errors import REFUSALS
-from hessdiag.network.blocks import kept_aside, parameter_slots, stores_inputs_first
+from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import noted_dropouts
-from hessdiag.network.trace import backpropagate
+from hessdiag.network.trace import backpropagate, kept_aside
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
@@ -329,7 +329,7 @@ class SignalPass:
             spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
             meant = widths.get(value[0].shape[-1:]) if spare and not readers else ""
             length = value.dim() == 1 and not value.is_floating_point() and value.min() > 0 and int(value.max()) in dims
-            if used & {*readers} or meant is None or length or not (_varies(value) and _varies(y)):
+            if used & {*readers} or meant is None or length or not (varies(value) and varies(y)):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)
@@ -341,11 +341,6 @@ class SignalPass:
                     where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name}"
                     return where, *filter(None, readers[:1] or [meant])
         return ()
-
-
-def _varies(values: Tensor) -> bool:
-    """Whether examples differ."""
-    return bool((values != values[:1]).any())
 
 
 def _are_labels(values: Tensor, targets: Tensor | None) -> bool:

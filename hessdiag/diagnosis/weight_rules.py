@@ -348,10 +348,8 @@ def unregistered(net: Net) -> Finding | None:
     if not (names := net.signals.unregistered):
         return None
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
-    advice = (
-        "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others, and no copy that"
-    )
-    advice += " `.to(device)` makes of one."
+    advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others, and no"
+    advice += " copy that `.to(device)` makes of one."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 

@@ -37,9 +37,9 @@ from hessdiag.data.batch import (
 from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem, read_loss
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
-from hessdiag.network.blocks import find_blocks, kept_aside
+from hessdiag.network.blocks import find_blocks
 from hessdiag.network.torch_state import fixed_statistics, seeded_rng
-from hessdiag.network.trace import try_model
+from hessdiag.network.trace import kept_aside, try_model
 
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
 

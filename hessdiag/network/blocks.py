@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
 from torch.nn.utils.parametrize import is_parametrized
 
 from hessdiag.errors import HessdiagError
@@ -87,39 +86,6 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
                 slots[id(parameter)].append((path, attribute))
                 names.setdefault(id(parameter), f"{path}.{attribute}" if path else attribute)
     return {names[key]: places for key, places in slots.items()}
-
-
-def kept_aside(model: nn.Module) -> dict[int, str]:
-    """Where modules keep tensors to be trained that they have not registered, as `blocks[0].weight`, by the id of these
-    or of what these were made of: `nn.Parameter(...).to(device)` is no parameter.
-    """
-    names, registered = dict[int, str](), set(map(id, model.parameters()))
-
-    def look(value: Any, name: str) -> None:
-        if isinstance(value, nn.Module):
-            for inner, parameter in value.named_parameters():
-                look(parameter, f"{name}.{inner}")
-        elif isinstance(value, (list, tuple, dict)):
-            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
-                look(each, f"{name}[{key!r}]")
-        elif isinstance(value, Tensor) and value.requires_grad:
-            names.update(dict.fromkeys(map(id, _made_of(value)), name) | names)
-
-    for path, module in model.named_modules():
-        for attribute, value in vars(module).items():
-            if attribute not in ("_parameters", "_buffers", "_modules"):
-                look(value, f"{path}.{attribute}".lstrip("."))
-    return {key: name for key, name in names.items() if key not in registered}
-
-
-def _made_of(value: Tensor) -> Iterator[Tensor]:
-    """The leaves that a tensor was made of: itself, or others."""
-    stack, seen = [get_gradient_edge(value).node], set[Any]()
-    while stack:
-        seen.add(node := stack.pop())
-        stack += [each for each, _ in node.next_functions if each is not None and each not in seen]
-        if hasattr(node, "variable"):
-            yield node.variable
 
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:

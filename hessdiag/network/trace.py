@@ -169,6 +169,33 @@ def parents_of(node: Node) -> list[Node]:
     return [parent for parent, _ in node.next_functions if parent is not None]
 
 
+def kept_aside(model: nn.Module) -> dict[int, str]:
+    """Where modules keep tensors to be trained that they have not registered, as `blocks[0].weight`, by the id of these
+    or of what these were made of: `nn.Parameter(...).to(device)` is no parameter.
+    """
+    names, registered = dict[int, str](), set(map(id, model.parameters()))
+    attributes = ((path, *each) for path, module in model.named_modules() for each in vars(module).items())
+    for path, attribute, value in attributes:
+        if attribute in ("_parameters", "_buffers", "_modules"):
+            continue
+        for name, tensor in _held_in(value, f"{path}.{attribute}".lstrip(".")):
+            leaves = [n.variable for n in walk(get_gradient_edge(tensor).node, parents_of) if hasattr(n, "variable")]
+            for key in {*map(id, leaves)} - registered:
+                names.setdefault(key, name)
+    return names
+
+
+def _held_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Tensors to be trained that a value is or holds, each with where."""
+    if isinstance(value, nn.Module):
+        yield from ((f"{name}.{inner}", p) for inner, p in value.named_parameters() if p.requires_grad)
+    elif isinstance(value, (list, tuple, dict)):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _held_in(each, f"{name}[{key!r}]")
+    elif isinstance(value, Tensor) and value.requires_grad:
+        yield name, value
+
+
 def numbers_written(value: Tensor) -> int:
     """How many numbers the operations behind a value wrote, those of convolutions times how many each one sums."""
     nodes = [node for node in walk(value.grad_fn, parents_of) if node._input_metadata]
