@@ -69,11 +69,10 @@ class ModelCheck:
 
 def _check_choices(fail_on: str, ignore: Iterable[str]) -> frozenset[str]:
     """Refuse another severity, and rules that do not exist; return those to ignore."""
-    from hessdiag.arguments import did_you_mean
+    from hessdiag.arguments import check_choice, did_you_mean
     from hessdiag.diagnosis.rules import CATALOGUE
 
-    if fail_on not in ("fault", "warning"):
-        raise HessdiagError(f"fail_on {fail_on!r}: pass 'fault' or 'warning'")
+    check_choice("fail_on", fail_on, ("fault", "warning"))
     ignored = frozenset([ignore] if isinstance(ignore, str) else ignore)
     for rule in sorted(ignored - CATALOGUE.keys()):
         raise HessdiagError(f"ignore: there is no rule {rule!r}: {did_you_mean(rule, CATALOGUE, otherwise=LISTED)}")

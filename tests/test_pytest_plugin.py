@@ -100,7 +100,7 @@ def test_fault_alone(hessdiag):
 def test_a_mistake_is_told_in_a_line(run) -> None:  # type: ignore[no-untyped-def]
     told = {
         "ignore=['HD1O2']": "ignore: there is no rule 'HD1O2': did you mean HD1",
-        "fail_on='note'": "fail_on 'note': pass 'fault' or 'warning'",
+        "fail_on='note'": "fail_on 'note' is not known: use one of fault, warning",
     }
     result = run("\n".join(f"def test_{i}(hessdiag): check(hessdiag, 0.0, {each})" for i, each in enumerate(told)))
     result.assert_outcomes(failed=2)

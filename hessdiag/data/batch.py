@@ -130,12 +130,7 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors in the order in which `mapped` meets them."""
     found: list[Tensor] = []
-
-    def note(tensor: Tensor) -> Tensor:
-        found.append(tensor)
-        return tensor
-
-    mapped(value, note)
+    mapped(value, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
     return found
 
 

@@ -575,7 +575,7 @@ class _Calls(TorchFunctionMode):
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
         trained = sum(each.requires_grad for each in pair)
         plain = not trained and name in ("add", "sub", "mul", "__rsub__")
-        fixed = plain and not _shared(pair)  # as of rewards and values
+        fixed = plain and len({v.untyped_storage().data_ptr() for v in pair}) > 1  # as of rewards and values, no views
         if len(pair) == 2 and (trained == 1 or fixed):
             one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
             shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
@@ -599,11 +599,6 @@ class _Calls(TorchFunctionMode):
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
         return result
-
-
-def _shared(pair: Sequence[Tensor]) -> bool:
-    """Whether tensors are views of one, as of all pairs of its numbers."""
-    return len({each.untyped_storage().data_ptr() for each in pair}) == 1
 
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")

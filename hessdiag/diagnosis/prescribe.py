@@ -197,12 +197,8 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
         value = block.avg_sq_singular_value
         if block.name in invariant:
             found[block.name] = "a normalisation follows: the network does not depend on its scale"
-        elif value == 0:
-            found[block.name] = "it has no curvature on this batch"
-        elif block.lost_in_noise:
-            found[block.name] = "its σ² is lost in sampling noise"
-        elif not 0 < value < math.inf:
-            found[block.name] = "its σ² is undefined"
+        elif block.lost_in_noise or not 0 < value < math.inf:
+            found[block.name] = "its σ² is zero on this batch, undefined, or lost in sampling noise"
         else:
             try:
                 rescale_weight(scaled, block.name, 2.0)  # exact in binary: outputs stay the same to the last digit

@@ -240,7 +240,6 @@ CLOSE = 1e-3  # of norms to each other
 
 
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
-_ON_SCORES = re.compile(r"(Safe)?Softmax|Add|Sub|Mul|Div|MaskedFill|Where")
 
 
 def attentions(
@@ -261,38 +260,20 @@ def attentions(
     """
     softmaxes = [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name()) and each not in graph.constant]
     for node in softmaxes:
-        products, alone = _products(graph, node), _is_alone(node)
+        products = _products(graph, node)
         one_key = any(weights is not None and weights.shape[-1] == 1 for weights in products)
-        if products or alone:
+        if products:
             result, peaked = node._saved_result.detach(), math.nan
             rows = result.movedim(_dim_of(node), -1) if result.dim() > 2 else result[:0]
             if (rows := rows[(rows > 0).sum(-1) > 1]).numel():  # a mask may leave a row a single key
                 peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
-            astray = alone or any(map(_is_astray, products))
+            astray = any(map(_is_astray, products))
             yield written_by(node, layers, owners), peaked, {"one key"} if one_key else {"astray"} if astray else set()
-
-
-def _compares(softmax: Node) -> bool:
-    """Whether a softmax is of products of queries and keys, as far as they are known."""
-    node = softmax
-    while not _PRODUCT.fullmatch(node.name()):
-        if not (passes_unchanged(node) or _ON_SCORES.match(node.name())) or not parents_of(node):
-            return False
-        node = parents_of(node)[0]
-    return all(getattr(node, name, None) is not None for name in ("_saved_self", "_saved_mat2"))
 
 
 def _is_of_one(node: Node) -> bool:
     sized = _SOFTMAX.fullmatch(node.name()) and node._saved_result.dim()
     return bool(sized and node._saved_result.shape[_dim_of(node)] == 1)
-
-
-def _is_alone(softmax: Node) -> bool:
-    """Whether a softmax is over a dimension of one, beside longer ones than those of a first step in a loop, and of no
-    products with one key.
-    """
-    shape = softmax._saved_result.shape
-    return _is_of_one(softmax) and len(shape) > 2 and max(shape[-2:]) > 1 and not _compares(softmax)
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:
@@ -367,13 +348,6 @@ def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
         all(math.prod(n for n, at in zip(before, place, strict=True) if at == i) == m for i, m in enumerate(after))
         for place in product(range(len(after)), repeat=len(before))
     )
-
-
-def added_to_themselves(graph: Graph) -> Iterator[Node]:
-    """What x + x is made of, where x + f(x) may have been meant."""
-    for node in (graph.root, *graph.consumers):
-        if node.name().startswith("Add") and len({*node.next_functions}) < len(parents_of(node)):
-            yield from parents_of(node)[:1]
 
 
 def steep_roots(graph: Graph) -> Iterator[Node]:

@@ -413,6 +413,7 @@ def unseen(net: Net) -> Finding | None:
     if not signals.output_varies > 0:
         return None
     steps = any(p.gradient == "cut" for p in net.parameters)  # of HD403, which outputs go in
+    steps = steps or any(p.weight_sq == 0 for p in net.weights)  # until it has moved
     if steps or not signals.repeated > REPEATED_OUTPUTS:
         return None
     first = tuple(net.name_of(o) for o in net.backbone[:1])
@@ -491,14 +492,6 @@ def linear_pair(net: Net) -> Finding | None:
     return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
 
 
-def doubled(net: Net) -> Finding | None:
-    """HD118: a branch that is added to itself."""
-    blocks = tuple(p.name for o in net.layers if "doubled" in net.layers[o].labels and (p := net.gain_of(o)))
-    message = f"What {listed(blocks)} write{'s' if len(blocks) == 1 else ''} is added to itself."
-    advice = "Add what the block reads: `x + block(x)`."
-    return Finding("HD118", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
-
-
 SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
 PHASE, WIDE = 1.0, 2 * math.pi
@@ -552,8 +545,7 @@ def narrow_phase(net: Net) -> Finding | None:
     if not 0 < spread < PHASE:
         return None
     message = f"The first sines are nearly linear: {first.name} gives them {short(spread)} rad (usual: above 1)."
-    how = f"`nn.init.uniform_(weight, -1 / {n}, 1 / {n})`"
-    advice = f"Draw {first.name} from U(±1/n): {how}; the sines' own ω multiplies it."
+    advice = f"Draw {first.name} from U(±1/n): `nn.init.uniform_(w, -1 / {n}, 1 / {n})`; the sines' ω multiplies it."
     return Finding("HD107", "warning", (first.name,), message, advice, spread, PHASE)
 
 
@@ -576,5 +568,5 @@ def stays(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, raw_targets, operations, drowned,
-    out_of_reach, astray, unseen, meeting, shown, linear_pair, doubled, saturation, peaked_attention, narrow_phase,
+    out_of_reach, astray, unseen, meeting, shown, linear_pair, saturation, peaked_attention, narrow_phase,
 )  # fmt: skip

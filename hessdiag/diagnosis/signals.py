@@ -30,7 +30,6 @@ from hessdiag.diagnosis.checks import holding, varies
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
 from hessdiag.diagnosis.roles import (
     Graph,
-    added_to_themselves,
     at_its_end,
     attentions,
     mixing_views,
@@ -222,8 +221,7 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        marks = (("mixed", mixing_views(graph, self.part.size)), ("doubled", added_to_themselves(graph)))
-        for label, nodes in (*marks, ("root", steep_roots(graph))):
+        for label, nodes in (("mixed", mixing_views(graph, self.part.size)), ("root", steep_roots(graph))):
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
@@ -283,15 +281,18 @@ class SignalPass:
         not depend on it.
         """
         radial = _radial_shares(self.model, self.parameters, self.part, layers) if self.balanced else {}
-        states = _opened(self.model, self.part, loss, gradients, self.trainable) | self._unreached(gradients)
+        opened, later = _opened(self.model, self.part, loss, gradients, self.trainable)
+        states = opened | self._unreached(gradients)
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
             gradient, slots, w = gradients[name], places[name], parameter.detach()
             module = self.model.get_submodule(slots[0][0])
             turned = "lookup" in uses[name]  # the units of a table are its columns
             numbers = _statistics(w.mT if turned else w)
-            if gradient is not None and numbers["unlike"] < ALIKE and w.dim() and mean_sq(gradient) > 0:
-                numbers["unlike"] = _statistics(gradient.mT if turned else gradient)["unlike"]
+            own = later[name] if name in opened else gradient
+            if own is not None and w.dim() and mean_sq(own) > 0 and (numbers["unlike"] < ALIKE or not bool(w.any())):
+                ways = (own, own.mT) if w.dim() == 2 and not bool(w.any()) else (own.mT if turned else own,)
+                numbers["unlike"] = min(_statistics(each)["unlike"] for each in ways)
             rows.append(ParameterSignals(
                 name=name, owners=tuple(path for path, _ in slots), attribute=slots[0][1], kind=type(module).__name__,
                 shape=tuple(w.shape), numel=w.numel(), trainable=self.trainable[name], uses=tuple(sorted(uses[name])),
@@ -414,8 +415,8 @@ def _radial_share(w: Tensor, g: Tensor) -> float:
 
 def _opened(
     model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
-) -> dict[str, Gradient]:
-    """What has no gradient now, and gets one when the others move: by first steps of Adam, on copies."""
+) -> tuple[dict[str, Gradient], Mapping[str, Tensor | None]]:
+    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and which."""
     moved = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
     asleep = {name for name in moved if _state(gradients[name]) == "zero"}
     opened: dict[str, Gradient] = {}
@@ -433,12 +434,12 @@ def _opened(
                 own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
                 found = backpropagate(y, [get_gradient_edge(p) for p in moved.values()], own)
         except REFUSALS:  # nothing is known
-            return dict.fromkeys(asleep, "later")
+            return dict.fromkeys(asleep, "later"), gradients
         gradients = {name: None if g is None else g[0] for name, g in zip(moved, found, strict=True)}
         sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
         usual = median(sizes[name] for name in moved if name not in asleep) if len(asleep) < len(moved) else 0.0
         opened |= {name: "later" for name in asleep if name in moved and sizes[name] > OPENED * usual}
-    return opened
+    return opened, gradients
 
 
 def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:

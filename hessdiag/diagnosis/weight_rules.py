@@ -96,12 +96,11 @@ def groups_forgotten(net: Net) -> Finding | None:
 def summed_fans(net: Net) -> Finding | None:
     """HD204: Xavier's fans were summed over all dimensions of a kernel."""
     large = [p for p in net.weights if p.kernel > 1 and p.numel > LARGE]  # in small tensors it may be chance
-    kernels = [p for p in large if "convolution" in p.uses and not _is_plain(p)]
+    kernels = sorted((p for p in large if "convolution" in p.uses and not _is_plain(p)), key=lambda p: -p.numel)
     times = {p.name: p.weight_sq * (sum(p.shape[2:]) + p.fan_in + p.fan_out) / 2 for p in kernels}
     summed = [p for p in kernels if abs(times[p.name] - 1) < 4 * math.sqrt(2 / p.numel) + 0.01]
     if len(summed) < 2:
         return None
-    summed.sort(key=lambda p: -p.numel)
     blocks = tuple(p.name for p in summed)
     message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
     grade: Severity = "note" if net.normalised else "warning"
@@ -205,9 +204,10 @@ def below_epsilon(net: Net) -> Finding | None:
 
 def identical_units(net: Net) -> Finding | None:
     """HD208: all outputs of a layer have the same weights, so that they learn the same."""
-    drawn = [p for p in net.matrices if p.weight_sq > 0 and p.shape[0] > 1 and p.trainable]
+    drawn = [p for p in net.matrices if p.shape[0] > 1 and p.trainable]
     read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
-    limits = {p.name: NEARLY if math.isnan(p.kurtosis) and read & {*p.owners} else ALIKE for p in drawn}
+    even = {p.name for p in drawn if p.weight_sq > 0 and math.isnan(p.kurtosis) and read & {*p.owners}}
+    limits = {p.name: NEARLY if p.name in even else ALIKE for p in drawn}
     if not (alike := tuple(p.name for p in drawn if p.unlike < limits[p.name])):
         return None
     value = min(net.named[name].unlike for name in alike)
@@ -404,7 +404,9 @@ def unused(net: Net) -> Finding | None:
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
     message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
-    return Finding("HD403", "warning" if forgotten else "note", blocks, message, advice, float(len(blocks)), 0.0)
+    learn = any(p.gradient in ("some", "later") for p in net.matrices if p.trainable)
+    severity = "warning" if forgotten or not learn else "note"
+    return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 
 
 def _ends(net: Net, unread: list[str]) -> bool:

@@ -26,7 +26,7 @@ Severity = Literal["fault", "warning", "note"]
 BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]
 VerdictLevel = Literal["no-problem", "suspicious", "faulty", "undecided"]
 
-CHECKS = 30  # rules on one network
+CHECKS = 29  # rules on one network
 GRAVITY: tuple[Severity, ...] = ("fault", "warning", "note")
 BALANCED = 2.0  # below it
 UNBALANCED = 10.0  # above it

@@ -79,10 +79,9 @@ def plain_text(parts: Iterable[str | TextTable], *, whole: bool = False) -> str:
 
 
 def arranged(parts: Iterable[Iterable[str | TextTable]], *, whole: bool = False) -> str:
-    """Parts, the most important first, as they print in a terminal with an empty line between two."""
+    """Parts, the most important first, as they print with an empty line between two, in a terminal or a file."""
     texts = [text for part in parts if (text := plain_text(part, whole=whole))]
-    rows = shutil.get_terminal_size((WIDTH, 10**6)).lines  # a file is read from its beginning
-    tall = sum(text.count("\n") + 2 for text in texts) > rows
+    tall = sum(text.count("\n") + 2 for text in texts) > shutil.get_terminal_size((WIDTH, 10**6)).lines
     return "\n\n".join(reversed(texts) if tall else texts)
 
 

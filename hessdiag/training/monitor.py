@@ -42,11 +42,8 @@ RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are s
 class Cadence:
     """When a monitor measures, so that it takes no more than its share of the time.
 
-    Training earns time for measurements, `overhead` seconds a second, and a measurement spends what it takes. The next
-    one waits until its expected cost, that of the last one, has been earned, and never comes earlier than `every` steps
-    after it. At most the cost of two is saved up, so that a pause of training does not buy many. The first measurement,
-    at the first step, goes into debt: from the second one on, all measurements together have taken at most `overhead`
-    of the training time, as far as their cost was foreseen.
+    The first measurement is at the first step. The next one waits until `overhead` of the training time is enough for
+    all of them, its own expected cost being that of the last one, and never comes earlier than `every` steps after it.
 
     Attributes:
         every: fewest steps from one measurement to the next.
@@ -60,31 +57,27 @@ class Cadence:
     clock: Callable[[], float] = time.perf_counter
     trained: float = 0.0
     spent: float = 0.0
-    _cost: float | None = None  # of the last measurement
-    _credit: float = 0.0
-    _steps: int = 0  # since the last measurement
+    _cost: float = -math.inf  # of the last measurement
+    _steps: float = math.inf  # since the last measurement
     _since: float | None = None  # when training went on
 
     def due(self) -> bool:
         """Count a step of training, and return whether to measure at it."""
         self.begin()
         self._steps += 1
-        return self._cost is None or (self._steps >= self.every and self._credit >= self._cost)
+        return self._steps >= self.every and self.spent + self._cost <= self.overhead * self.trained
 
     def begin(self) -> None:
-        """Credit the training since the last call: what the device still had to do until now was training, too."""
+        """Count the training since the last call: what the device still had to do until now was training, too."""
         now = self.clock()
-        earned = 0.0 if self._since is None else now - self._since
+        self.trained += 0.0 if self._since is None else now - self._since
         self._since = now
-        self.trained += earned
-        self._credit = min(self._credit + self.overhead * earned, 2 * (self._cost or 0.0))
 
     def end(self) -> float:
         """Finish a measurement, and return its seconds."""
         now = self.clock()
         seconds = now - (now if self._since is None else self._since)
         self.spent += seconds
-        self._credit -= seconds
         self._cost, self._steps, self._since = seconds, 0, now
         return seconds
 
@@ -110,8 +103,7 @@ class Monitor:
             more. The first measurement is paid off later.
         examples: of each measurement, the first ones of the batch; where batch normalisation makes examples meet, the
             whole batch is measured, by some of its examples.
-        log: path of a `.csv` file, a TensorBoard `SummaryWriter`, a function `(record, step)`, or a list of these. A
-            CSV file that is there is continued.
+        log: path of a `.csv` file, which is continued where it is there, a function `(record, step)`, or a list.
         class_dim, output, batch_dim: as of `diagnose`.
         seed: of random directions, the same at every measurement.
         optimizer: that steps the model: with each measurement, also log the sharpness of the Hessian of the whole
@@ -292,12 +284,9 @@ def _log(asked: Any) -> Log:
     """Return a function for a log that was asked for."""
     if isinstance(asked, (str, os.PathLike)):
         return csv_log(asked)
-    if callable(getattr(asked, "add_scalar", None)):
-        return tensorboard_log(asked)
     if callable(asked):
         return asked  # type: ignore[no-any-return]
-    message = f"log is {kind_of(asked)}: pass the path of a .csv file, a TensorBoard SummaryWriter,"
-    raise HessdiagError(f"{message} or a function such as lambda record, step: print(step, record)")
+    raise HessdiagError(f"log is {kind_of(asked)}: pass the path of a .csv file, or a function (record, step)")
 
 
 def csv_log(path: str | os.PathLike[str]) -> Log:
@@ -319,13 +308,3 @@ def csv_log(path: str | os.PathLike[str]) -> Log:
         write_text(file, pd.concat([*before, row]).to_csv(index=False))
 
     return write_csv
-
-
-def tensorboard_log(writer: Any) -> Log:
-    """Return a log of numbers as scalars and words as texts of a `torch.utils.tensorboard.SummaryWriter`."""
-
-    def write_tensorboard(record: Record, step: int) -> None:
-        for key, value in record.items():
-            (writer.add_text if isinstance(value, str) else writer.add_scalar)(key, value, step)
-
-    return write_tensorboard

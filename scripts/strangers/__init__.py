@@ -98,6 +98,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind43,
     blind44,
     blind44_more,
+    blind45,
+    blind45_more,
     convolutional,
     language,
     other,

@@ -188,7 +188,7 @@ def test_weights_without_effect_or_curvature_or_read_elsewhere_are_left_out() ->
     left_out(normed, "a normalisation follows: the network does not depend on its scale", "0.weight")
     flat = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
     nn.init.zeros_(flat[4].weight)
-    found = left_out(flat, "it has no curvature on this batch", "0.weight", "2.weight")
+    found = left_out(flat, "its σ² is zero on this batch, undefined, or lost in sampling noise", "0.weight", "2.weight")
     assert [block.weight_factor for block in found.blocks] == [1.0]
     left_out(bypassed(), "the model reads it outside of the layer that holds it", "first.weight")
 

@@ -129,7 +129,6 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD113", lambda v: network(bounded="softmax", floor=v, sources=("head",)), 0.24, 0.26),
     ("HD115", grown_behind, 29.0, 31.0),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
-    ("HD118", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("doubled",)),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("mixed",)),
     ("HD117", lambda v: relabelled(network(), "norm", "linear", *v, paths=("l2",)), (), ("idle",)),
@@ -571,6 +570,14 @@ def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
 VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
+
+
+def zeros(n: int, m: int) -> nn.Linear:
+    layer = nn.Linear(n, m)
+    nn.utils.vector_to_parameters(torch.zeros(m * n + m), layer.parameters())
+    return layer
+
+
 SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("axes joined out of order", lambda: net(lambda m, x: m.last(m.first(x).relu().reshape(-1, 2, 6)).view(len(x), -1),
         first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None, "HD114"),
@@ -654,9 +661,6 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("layers under vmap", lambda: net(lambda m, x: torch.vmap(lambda row: m.first(row).tanh())(x), first=nn.Linear(4,
         3)), (X, T), None, ""),
     ("a step inside", lambda: net(stepped, first=nn.Linear(4, 3)), (X, T), None, ""),
-    *((f"a branch, twice {twice}", lambda twice=twice: net(lambda m, x: m.last(((b := m.first(x.relu()))
-        + (b if twice else x)).relu()), first=nn.Linear(4, 4), last=nn.Linear(4, 3)), (X,), None, said)
-        for twice, said in ((True, "HD118"), (False, ""))),
     *((f"channels last {last}", lambda last=last: net(lambda m, x: (m.head(x).mT if last else m.head(x))
         .reshape(-1, 5), head=nn.Conv1d(3, 5, 1)), (torch.randn(4, 3, 10), torch.randint(5, (4, 10))),
         lambda y, t: F.cross_entropy(y, t.flatten()), said) for last, said in ((True, ""), (False, "HD114"))),
@@ -704,6 +708,11 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"biases of {what}", lambda bias=bias: net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6)
         .apply(lambda m: m.bias.data.copy_(bias)), last=nn.Linear(6, 3)), (X, T), None, said)
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
+    *((f"zeros behind {what}", lambda first=first: nn.Sequential(first, nn.Sigmoid(), zeros(6, 3)), (X, T), None, said)
+        for what, first, said in (("zeros", zeros(4, 6), "HD208"), ("others", nn.Linear(4, 6), ""))),
+    *((f"a copy: {copy}", lambda copy=copy: net(lambda m, x: x @ (m.held[0] if copy else m.w) + m.b, w=nn.Parameter(
+        torch.randn(4, 3)), held=[torch.randn(4, 3)], b=nn.Parameter(torch.randn(3))), (X, T), None, said)
+        for copy, said in ((False, ""), (True, "HD403"))),
 ]  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """The monitor in the Trainers of Lightning and transformers, and the recipes of docs/how-to.md as they are printed."""
 
 import importlib
-import inspect
 import re
 import sys
 import time
@@ -206,7 +205,7 @@ def watched(recipe: str) -> dict[str, Any]:
 
 
 def test_the_recipes_with_trainers(make_module: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sorted(RECIPES) == ["accelerate", "lightning", "tensorboard", "wandb"]
+    assert sorted(RECIPES) == ["accelerate", "lightning", "wandb"]
     names = run("lightning", module=make_module(), loader=DataLoader(TensorDataset(*data()), 4))
     assert names["callback"].monitor.stopped == ""
     assert [record["step"] for record in names["callback"].monitor.history] == [0]
@@ -216,20 +215,6 @@ def test_the_recipes_with_trainers(make_module: Any, capsys: pytest.CaptureFixtu
     names = run("accelerate", model=gpt(), arguments=arguments, rows=rows)
     assert names["callback"].monitor.stopped == ""
     assert "sigma2/transformer.wte.weight" in Path("balance.csv").read_text(encoding="utf-8")
-
-
-def test_the_recipe_with_tensorboard_logs_numbers_and_words() -> None:
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    names = watched("tensorboard")
-    (log,), (record,) = names["monitor"]._logs, names["monitor"].history
-    log({"verdict": "faulty", "sigma2/weight": 0.25}, 7)
-    inspect.getclosurevars(log).nonlocals["writer"].close()  # at the end of a program it closes by itself
-    events = EventAccumulator("runs/balance").Reload()
-    numbers, words = events.Scalars("sigma2/weight"), events.Tensors("verdict/text_summary")
-    assert [(e.step, e.value) for e in numbers] == [(0, pytest.approx(record["sigma2/weight"])), (7, 0.25)]
-    verdicts = [(0, [str(record["verdict"]).encode()]), (7, [b"faulty"])]
-    assert [(e.step, e.tensor_proto.string_val) for e in words] == verdicts
 
 
 def test_the_recipe_with_weights_and_biases_logs_numbers_and_words(tmp_path: Path, monkeypatch) -> None:
