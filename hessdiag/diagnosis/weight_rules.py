@@ -229,8 +229,6 @@ def cannot_learn(net: Net) -> Finding | None:
     read_once = [p for p in stuck if re.fullmatch(r"weight_hh_.*_reverse", p.attribute)]  # as the last output alone is
     stuck = sorted((p for p in stuck if p not in read_once), key=net.place, reverse=True)  # nearest the outputs first
     telling = sorted((p for p in stuck if len(p.shape) > 1), key=lambda p: p.weight_sq > 0)  # zeros first
-    if starved := _starved(net, waiting):
-        return starved
     if not telling:
         return _unmoved(net)
     zeros = [p.name for p in telling if p.weight_sq == 0]
@@ -283,18 +281,6 @@ def _unmoved(net: Net) -> Finding | None:
     message += " are the same for every example."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
-
-
-def _starved(net: Net, stuck: list[ParameterSignals]) -> Finding | None:
-    """A weight that starts at zero ahead of what cannot learn, which reads zeros: it learns, and opens the way."""
-    reads = [layer for p in stuck for o in p.owners if (layer := net.layers.get(o)) and layer.x_sq == 0]
-    zeros = [p for each in reads for o in each.sources if (p := net.weight_of.get(o)) and p.weight_sq == 0]
-    if not zeros or zeros[0].gradient != "some" or net.zero_heads:
-        return None
-    name = zeros[0].name
-    message = f"{name} is zero, so that {reads[0].path} and all behind it read zeros, whatever the inputs are."
-    advice = f"Draw it at random ({how_drawn(net, name)}), or add what it is to change, such as an identity."
-    return Finding("HD401", "warning", (name,), message, advice, 0.0, 0.0)
 
 
 def _is_idle(net: Net, p: ParameterSignals) -> bool:

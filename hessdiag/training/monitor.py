@@ -42,8 +42,11 @@ RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are s
 class Cadence:
     """When a monitor measures, so that it takes no more than its share of the time.
 
-    The first measurement is at the first step. The next one waits until `overhead` of the training time is enough for
-    all of them, its own expected cost being that of the last one, and never comes earlier than `every` steps after it.
+    Training earns time for measurements, `overhead` seconds a second, and a measurement spends what it takes. The next
+    one waits until its expected cost, that of the last one, has been earned, and never comes earlier than `every` steps
+    after it. At most the cost of two is saved up, so that a pause of training does not buy many. The first measurement,
+    at the first step, goes into debt: from the second one on, all measurements together have taken at most `overhead`
+    of the training time, as far as their cost was foreseen.
 
     Attributes:
         every: fewest steps from one measurement to the next.
@@ -57,27 +60,31 @@ class Cadence:
     clock: Callable[[], float] = time.perf_counter
     trained: float = 0.0
     spent: float = 0.0
-    _cost: float = -math.inf  # of the last measurement
-    _steps: float = math.inf  # since the last measurement
+    _cost: float | None = None  # of the last measurement
+    _credit: float = 0.0
+    _steps: int = 0  # since the last measurement
     _since: float | None = None  # when training went on
 
     def due(self) -> bool:
         """Count a step of training, and return whether to measure at it."""
         self.begin()
         self._steps += 1
-        return self._steps >= self.every and self.spent + self._cost <= self.overhead * self.trained
+        return self._cost is None or (self._steps >= self.every and self._credit >= self._cost)
 
     def begin(self) -> None:
-        """Count the training since the last call: what the device still had to do until now was training, too."""
+        """Credit the training since the last call: what the device still had to do until now was training, too."""
         now = self.clock()
-        self.trained += 0.0 if self._since is None else now - self._since
+        earned = 0.0 if self._since is None else now - self._since
         self._since = now
+        self.trained += earned
+        self._credit = min(self._credit + self.overhead * earned, 2 * (self._cost or 0.0))
 
     def end(self) -> float:
         """Finish a measurement, and return its seconds."""
         now = self.clock()
         seconds = now - (now if self._since is None else self._since)
         self.spent += seconds
+        self._credit -= seconds
         self._cost, self._steps, self._since = seconds, 0, now
         return seconds
 
