@@ -20,7 +20,7 @@ from hessdiag.parallel.progress import advance, announce
 
 Found = TypeVar("Found")
 SHARE = 2  # of the free memory, by default: half
-CHUNK = 96 * 2**20  # bytes of activations at once, on a processor: larger tensors are new to it each time
+CHUNK = 64 * 2**20  # bytes of activations at once, on a processor: larger tensors are new to it each time
 OVERHEAD = 6  # what a chunk takes in all, over its activations and cotangents
 MIN_MEMORY = 2**20
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
