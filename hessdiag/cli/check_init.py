@@ -24,7 +24,7 @@ from hessdiag.cli.printing import Printing, gate_spread
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
 Init = Annotated[str, typer.Argument(metavar="INIT", help=INITS)]
-Model = Annotated[str, typer.Option(metavar="MODEL", help=MODELS)]
+Model = Annotated[str, typer.Option("--model", metavar="MODEL", help=MODELS)]
 Against = Annotated[str, typer.Option(metavar="LIST", help="initialisations to compare with, separated by commas")]
 Trials = Annotated[int, typer.Option("--setups", help="random networks under each initialisation")]
 

@@ -91,7 +91,7 @@ def e3d(planted: bool) -> Task:
 def m2det(planted: bool) -> Task:
     """A one-stage detector with three priors along a strip; two images of three hold clutter and no object."""
 
-    def draw() -> Drawn:
+    def draw() -> Any:
         x, c = pick(48)
         x = x * 0.376 + 0.3
         strips, conf = torch.zeros(48, 1, 8, 24), torch.zeros(48, 3, dtype=torch.long)
