@@ -100,15 +100,9 @@ def _reason(block: Block, applied: Uses, predicted: BlockPrediction) -> str:
 
 
 def predict(
-    model: nn.Module,
-    inputs: Any,
-    *,
-    init: str | None = None,
-    loss: str = "random-quadratic",
-    class_dim: int | None = None,
-    moments: str = KERNEL,
-    blocks: str | Sequence[str] | None = None,
-) -> Prediction:
+    model: nn.Module, inputs: Any, *, init: str | None = None, loss: str = "random-quadratic",
+    class_dim: int | None = None, moments: str = KERNEL, blocks: str | Sequence[str] | None = None,
+) -> Prediction:  # fmt: skip
     """Predict ς, γ, ν and moments of every block from shapes and E[W²], without running the model.
 
     Second moments go forward and backward through the traced graph by the rules of arXiv 1906.04267 (see

@@ -245,14 +245,9 @@ class Propagation:
 
 
 def propagate(
-    graph: Graph,
-    weights: WeightMoments,
-    *,
-    moments: str,
-    loss: str,
-    class_dim: int = 1,
+    graph: Graph, weights: WeightMoments, *, moments: str, loss: str, class_dim: int = 1,
     inputs: InputMoments | None = None,
-) -> Propagation:
+) -> Propagation:  # fmt: skip
     """Sweep forward from the inputs and backward from the loss."""
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     found = Propagation(graph)

@@ -19,12 +19,9 @@ Side = Report | str | os.PathLike[str] | nn.Module
 
 
 def compare(
-    before: Side,
-    after: Side,
-    inputs: Inputs | Iterable[Any] | None = None,
-    targets: Inputs | None = None,
+    before: Side, after: Side, inputs: Inputs | Iterable[Any] | None = None, targets: Inputs | None = None,
     **options: Any,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Find which block changed between two networks, in what, and by how much.
 
     Args:

@@ -47,6 +47,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     endless = [_endless(loss, *few, own[some], piece) for piece in _pieces(part) if kind == "other"]
     names, bounds = _ending(y, part, kind)
     last, bound, given, constant = names[0], bounds or (lambda z: z), _given(y, part), chance
+    if kind == "other" and bounds is None and not costly:  # outputs may all be negative
+        with suppress(Exception), torch.enable_grad(), calls:
+            loss.of_all((at - ANY).requires_grad_(), targets)
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
@@ -598,10 +601,17 @@ class _Calls(TorchFunctionMode):
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
+        over = (kwargs or {}).get("dim", args[1] if len(args) > 1 else None) if name in SHARES else None
+        rows, *columns = pair[0].shape if over == 0 and pair[0].requires_grad else (0,)
+        if rows == self.examples and columns and rows not in columns:  # else of pairs
+            self.found["takes"] = f"outputs to {name} over the examples of the batch, not over classes"
+        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1] < 0).any()):
+            self.found["takes"] = "numbers below zero to a division, as of sums of logits, not of probabilities"
         return result
 
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+SHARES = ("softmax", "log_softmax")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 
 

@@ -328,7 +328,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     if net.signals.takes:
         advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, scale targets to 0 to 1, ignore"
-        advice += " no class, and move classes last ahead of a view: `logits.movedim(1, -1).flatten(0, -2)`."
+        advice += " no class, divide by sums of probabilities, and move classes last ahead of a view or softmax."
         return Finding("HD113", "warning", blocks, f"The loss hands {net.signals.takes}.", advice, 1.0, 0.0)
     if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
@@ -370,7 +370,7 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what += f" 1 batch in {1 / signals.undefined:.0f}."
         advice = "Divide by at least one, `count.clamp(min=1)`, or leave out a batch without targets."
         return "warning", (), what, advice, signals.undefined, RARE
-    if signals.floor > OUT_OF_REACH:  # which tells more
+    if signals.floor > OUT_OF_REACH or signals.takes:  # which tell more
         return None
     if signals.swing < SWING:
         what = f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"

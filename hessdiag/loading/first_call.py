@@ -125,7 +125,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     bare = isinstance(returned, Tensor)
     second = bare and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
     masked = bare and bool((returned == -math.inf).any())
-    at = -1 if bare and _ends_with_examples(model, some, returned) else int(second)
+    with fixed_statistics(), seeded_rng(0):
+        at = -1 if bare and some.one_after_the_other(model, returned) else int(second)
     plain = replace(plain, draws=some.noise, returned_at=0 if some.dims else at, masked=masked)
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
@@ -154,17 +155,6 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             return plain
     with seeded_rng(0):  # its calls draw, too
         return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
-
-
-def _ends_with_examples(model: nn.Module, some: Batch, returned: Tensor) -> bool:
-    """Whether rows of outputs (k · B, ...) run over the examples of one input after the other, as of real and fake."""
-    count, each = some.rows or 1, len(some.tensors)
-    if min(count, each) < 2 or some.as_one or returned.dim() > 2 or returned.shape[:1] != (each * count,):
-        return False
-    with suppress(Exception), fixed_statistics(), seeded_rng(0):  # a model that takes none alone
-        alone, among = some.narrow(0, 1).run(model), some.run(model)
-        return not torch.allclose(alone, among[: len(alone)]) and torch.allclose(alone, among[::count])
-    return False
 
 
 def _usual(targets: Tensor | None) -> str:

@@ -66,12 +66,9 @@ def name_of(scheme: Scheme) -> str:
 
 
 def apply_function(
-    model: nn.Module,
-    function: NamedFunction,
-    *,
-    generator: torch.Generator | None = None,
+    model: nn.Module, function: NamedFunction, *, generator: torch.Generator | None = None,
     say: Callable[[str], None] = lambda message: None,
-) -> nn.Module:
+) -> nn.Module:  # fmt: skip
     """Initialise a model by a user's function of a weight, a module or the model, in place.
 
     A generator seeds torch's global random state, which such functions draw from. `say` is told what the function was

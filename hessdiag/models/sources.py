@@ -123,12 +123,9 @@ Model = str | ModelSource | Callable[..., Any]
 
 
 def resolve_model(
-    model: Model,
-    *,
-    arguments: Mapping[str, Any] | None = None,
-    input_size: int | tuple[int, ...] | None = None,
+    model: Model, *, arguments: Mapping[str, Any] | None = None, input_size: int | tuple[int, ...] | None = None,
     output: str | int | None = None,
-) -> ModelSource:
+) -> ModelSource:  # fmt: skip
     """The network that a text, a function or a source stands for; nothing is built yet.
 
     Args:

@@ -66,11 +66,9 @@ def lightning_callback(
 
 
 def transformers_callback(
-    loss: str | LossFunction = "cross-entropy",
-    *,
-    read_batch: Callable[[nn.Module, Mapping[str, Any]], Pair] | None = None,
-    **options: Any,
-) -> Any:
+    loss: str | LossFunction = "cross-entropy", *,
+    read_batch: Callable[[nn.Module, Mapping[str, Any]], Pair] | None = None, **options: Any,
+) -> Any:  # fmt: skip
     """Return a callback for `transformers.Trainer(callbacks=[...])` that measures before the updates of the weights.
 
     A Trainer does not show its batches to callbacks: the model is watched by a forward hook, from the beginning of

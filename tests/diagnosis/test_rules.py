@@ -710,6 +710,10 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
     *((f"zeros behind {what}", lambda first=first: nn.Sequential(first, nn.Sigmoid(), zeros(6, 3)), (X, T), None, said)
         for what, first, said in (("zeros", zeros(4, 6), "HD208"), ("others", nn.Linear(4, 6), ""))),
+    *((f"a softmax over {dim}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, dim=dim: F.nll_loss(y.log_softmax(dim),
+        t), said) for dim, said in ((1, ""), (0, "HD113"))),
+    *((f"Dice of {f.__name__}", lambda: nn.Linear(4, 4), (X, X.gt(0).float()), lambda y, t, f=f: 1 - (f(y) * t).sum()
+        / (f(y).sum() + t.sum()), said) for f, said in ((torch.sigmoid, ""), (torch.clone, "HD113"))),
     *((f"a copy: {copy}", lambda copy=copy: net(lambda m, x: x @ (m.held[0] if copy else m.w) + m.b, w=nn.Parameter(
         torch.randn(4, 3)), held=[torch.randn(4, 3)], b=nn.Parameter(torch.randn(3))), (X, T), None, said)
         for copy, said in ((False, ""), (True, "HD403"))),
