@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,8 +28,7 @@ class Problem:
         skipped: `(name, reason)` of parameters that are no blocks.
         coupled: whether examples meet in normalisations over the batch; each is measured within it then.
         traced: a pass of the whole batch, where its examples are measured within it one after the other.
-        meeting: where examples meet elsewhere, in a quick diagnosis, and whether in their order.
-        unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
+        noted: fields of `hessdiag.results.signals.Signals` that checks on a few examples found.
     """
 
     model: nn.Module
@@ -39,8 +39,7 @@ class Problem:
     skipped: tuple[tuple[str, str], ...] = ()
     coupled: bool = False
     traced: Trace | None = None
-    unseen: tuple[str, ...] = ()
-    meeting: tuple[str, bool] | None = None
+    noted: Mapping[str, Any] = field(default_factory=dict)
 
     def trace(self, part: Batch, owners: Collection[str], *, keep_outputs: bool = False) -> Trace:
         """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import compress, islice
@@ -35,6 +35,7 @@ from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
+from hessdiag.diagnosis.roles import Graph, mixing_views, passes_unchanged
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
@@ -46,7 +47,9 @@ from hessdiag.network.trace import (
     first_broken,
     looked_up_in_common,
     measured_layers,
+    parents_of,
     trace,
+    walk,
 )
 
 FEW, MORE = 4, 8  # examples of which all pairs are told apart, and where a part of the inputs of few does not arrive
@@ -85,7 +88,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
     if unseen and problem.batch.size > few.size:  # a few may be shorter than others
         more = problem.batch.narrow(0, MORE)
         _, unseen, _ = examples_apart(model, more, blocks, watch(model, more, blocks), seed=seed)
-    problem = replace(problem, unseen=unseen)
+    problem = replace(problem, noted={"unseen": unseen, "poured": poured(model, few)})
     tables = [block for block in problem.blocks if block.looked_up and block.structured]
     elsewhere = apart_nearby(model, few.narrow(0, 2), tables, seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
@@ -226,6 +229,20 @@ def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tenso
                 told = (which,) if name == "the inputs" else (which, name)
                 return told, ~there.view(-1, *[1] * (values.dim() - dim - 1)).expand(values.shape)
     return (), arrived
+
+
+def poured(model: nn.Module, few: Batch) -> str:
+    """Shapes of a view of the inputs that mixes axes, as of (B, H, W, C) as (B, C, H, W); nothing where there is none.
+
+    What is a view of them was never written by a layer, so that the graph of the signals does not hold it.
+    """
+    with suppress(Exception):  # of the user's code
+        seen, inputs = watch(model, few, ())
+        for view in mixing_views(Graph(seen.y.grad_fn, (), ()), few.size):
+            way, leaves = [*walk(view, parents_of)], {edge.node for edge in inputs}
+            if leaves & {*way} and all(passes_unchanged(node) or hasattr(node, "variable") for node in way):
+                return f"{view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
+    return ""
 
 
 def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None:

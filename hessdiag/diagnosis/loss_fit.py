@@ -47,9 +47,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     endless = [_endless(loss, *few, own[some], piece) for piece in _pieces(part) if kind == "other"]
     names, bounds = _ending(y, part, kind)
     last, bound, given, constant = names[0], bounds or (lambda z: z), _given(y, part), chance
-    if kind == "other" and bounds is None and not costly:  # outputs may all be negative
-        with suppress(Exception), torch.enable_grad(), calls:
-            loss.of_all((at - ANY).requires_grad_(), targets)
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
@@ -58,6 +55,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         return varied(bound(z), targets)
 
     if kind == "other":
+        calls.look_at(loss, bound(few[0] - ANY), few[1])  # free outputs may all be negative
         options: dict[str, Any] = {"free": not any(endless) and last != "LogSoftmax", "tried": few if costly else None}
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, **options)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
@@ -454,10 +452,9 @@ def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
     zeros in their place ask for nothing, as advantages that weigh log-probabilities.
     """
     if last in RANGES and targets is not None and targets.numel() == y.numel():
-        low, high = RANGES[last]
         with suppress(Exception):  # a loss of the user's, of other targets
             if bool(_with_slope(lambda z: loss.of_all(z, torch.zeros_like(targets)), y)[1].any()):
-                return float(((targets < low - NEAR) | (targets > high + NEAR)).double().mean())
+                return float(((targets < RANGES[last][0] - NEAR) | (targets > RANGES[last][1] + NEAR)).double().mean())
     return 0.0
 
 
@@ -570,8 +567,12 @@ class _Calls(TorchFunctionMode):
 
     def __init__(self, examples: int | None) -> None:
         super().__init__()
-        self.examples = examples
-        self.found: dict[str, str] = {}
+        self.examples, self.found = examples, dict[str, str]()
+
+    def look_at(self, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
+        """Call a loss of other outputs, too."""
+        with suppress(Exception), torch.enable_grad(), self:
+            loss.of_all(y.clone().requires_grad_(), targets)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), func.__name__
@@ -601,8 +602,8 @@ class _Calls(TorchFunctionMode):
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
-        over = (kwargs or {}).get("dim", args[1] if len(args) > 1 else None) if name in SHARES else None
-        rows, *columns = pair[0].shape if over == 0 and pair[0].requires_grad else (0,)
+        first = name in SHARES and (kwargs or {}).get("dim", (*args, None, None)[1]) == 0 and pair[0].requires_grad
+        rows, *columns = pair[0].shape if first else (0,)
         if rows == self.examples and columns and rows not in columns:  # else of pairs
             self.found["takes"] = f"outputs to {name} over the examples of the batch, not over classes"
         if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1] < 0).any()):

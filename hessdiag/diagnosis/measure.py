@@ -119,12 +119,12 @@ def measure(  # noqa: PLR0913, keyword-only options
 
 def _meeting(problem: Problem, settings: Settings, whole: bool) -> Problem:
     """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
-    if not settings.quick or problem.meeting or not whole:
+    if not settings.quick or problem.noted.get("meeting") or not whole:
         raise checks.mixing()
     few = problem.batch.narrow(0, checks.MORE)
     with checks.moved(problem.model, settings.seed) if checks.alike(few.call(problem.model)) else nullcontext():
         meeting = checks.where_mixed(problem, few, settings.seed)
-    return replace(problem, coupled=True, meeting=meeting)
+    return replace(problem, coupled=True, noted={**problem.noted, "meeting": meeting})
 
 
 def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:

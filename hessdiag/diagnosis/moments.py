@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,8 +76,8 @@ def sum_moments(
         if joined and part.within is None and part.size < batch.size:
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
-        told = partial(SignalPass, unseen=problem.unseen, meeting=problem.meeting)
-        watched = told(problem.model, part, balanced=not settings.quick) if first else None
+        how: dict[str, Any] = {"balanced": not settings.quick, "noted": problem.noted}
+        watched = SignalPass(problem.model, part, **how) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         if any(parameter.grad is not None for parameter in problem.model.parameters()):
             why = "where no gradient can be seen, as reversible blocks do: measure it without"

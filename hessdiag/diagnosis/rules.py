@@ -47,8 +47,7 @@ def _read() -> dict[str, Entry]:
 def _plain(text: str) -> str:
     """Take out what is Markdown's: links become addresses, and escaped characters themselves."""
     text = re.sub(r"\[[^\]]*\]\((gallery[^)]*)\)", r"docs/\1", text)
-    text = re.sub(r"\[[^\]]*\]\((https[^)]*)\)", r"\1", text)
-    return re.sub(r"\\([*<>.+-])", r"\1", text)
+    return re.sub(r"\\([*<>.+-])", r"\1", re.sub(r"\[[^\]]*\]\((https[^)]*)\)", r"\1", text))
 
 
 CATALOGUE: Mapping[str, Entry] = _read()

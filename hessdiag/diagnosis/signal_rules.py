@@ -395,6 +395,10 @@ def astray(net: Net) -> Finding | None:
     elif blocks := net.labelled("mixed"):
         message = f"A view behind {listed(blocks)} mixes axes: it takes numbers of one for those of another."
         advice = "Transpose first: `x.flatten(2).transpose(1, 2)` is what takes (B, C, H, W) to (B, H · W, C)."
+    elif net.signals.poured:
+        blocks = tuple(net.name_of(o) for o in net.backbone[:1])
+        message = f"The inputs are viewed from {net.signals.poured}, which mixes their axes."
+        advice = "Transpose instead: `x.permute(0, 3, 1, 2)` is what takes (B, H, W, C) to (B, C, H, W)."
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 

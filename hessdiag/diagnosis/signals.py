@@ -111,10 +111,9 @@ class SignalPass:
     """
 
     def __init__(
-        self, model: nn.Module, part: Batch, *, balanced: bool = False, unseen: tuple[str, ...] = (),
-        meeting: tuple[str, bool] | None = None,
-    ) -> None:  # fmt: skip
-        self.model, self.part, self.unseen, self.meeting = model, part, unseen, meeting
+        self, model: nn.Module, part: Batch, *, balanced: bool = False, noted: Mapping[str, Any] | None = None
+    ) -> None:
+        self.model, self.part, self.noted = model, part, dict(noted or {})  # what checks found
         self.balanced = balanced  # with what a balance of curvatures needs
         self.layers: dict[str, _Noted] = {}
         self.norms: set[Any] = set()  # nodes of what normalisations read
@@ -265,10 +264,11 @@ class SignalPass:
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
+        self.noted["unseen"] = self.noted.get("unseen") or self._ignored(y, of_mean)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
-            output_variance=float(outputs.var(correction=0)), unseen=self.unseen or self._ignored(y, of_mean),
-            meeting=self.meeting, repeated=_repeated(y.detach(), part), sent_back=sent_back, fixed_norms=len(fixed),
+            output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
+            repeated=_repeated(y.detach(), part), fixed_norms=len(fixed), **self.noted,
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **of_outputs, **fit_of(model, part, y, own[0], loss),
             parameters=self._of_parameters(of_mean, uses, layers, loss),
         )  # fmt: skip

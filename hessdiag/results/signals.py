@@ -169,6 +169,7 @@ class Signals(Record):
         sources: paths of the layers that wrote the outputs.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
         meeting: the layer behind which examples meet outside of normalisations, and whether in their order.
+        poured: shapes of a view of the inputs that mixes their axes.
         repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
         sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
         fixed_norms: batch normalisations that use running statistics, and so normalise nothing.
@@ -213,6 +214,7 @@ class Signals(Record):
     sources: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()
     meeting: tuple[str, bool] | None = None
+    poured: str = ""
     repeated: float = 0.0
     sent_back: str
     fixed_norms: int

@@ -572,12 +572,6 @@ VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
 
 
-def zeros(n: int, m: int) -> nn.Linear:
-    layer = nn.Linear(n, m)
-    nn.utils.vector_to_parameters(torch.zeros(m * n + m), layer.parameters())
-    return layer
-
-
 SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("axes joined out of order", lambda: net(lambda m, x: m.last(m.first(x).relu().reshape(-1, 2, 6)).view(len(x), -1),
         first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None, "HD114"),
@@ -708,12 +702,16 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"biases of {what}", lambda bias=bias: net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6)
         .apply(lambda m: m.bias.data.copy_(bias)), last=nn.Linear(6, 3)), (X, T), None, said)
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
-    *((f"zeros behind {what}", lambda first=first: nn.Sequential(first, nn.Sigmoid(), zeros(6, 3)), (X, T), None, said)
-        for what, first, said in (("zeros", zeros(4, 6), "HD208"), ("others", nn.Linear(4, 6), ""))),
+    *((f"zeros on both sides: {both}", lambda both=both: nn.Sequential(nn.Linear(4, 6, bias=not both), nn.Sigmoid(),
+        nn.Linear(6, 3)).apply(lambda m: [p.data.zero_() for p in m.parameters() if both or len(p) == 3 if p.dim()]
+        and None), (X, T), None, said) for both, said in ((True, "HD208"), (False, ""))),
     *((f"a softmax over {dim}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, dim=dim: F.nll_loss(y.log_softmax(dim),
         t), said) for dim, said in ((1, ""), (0, "HD113"))),
     *((f"Dice of {f.__name__}", lambda: nn.Linear(4, 4), (X, X.gt(0).float()), lambda y, t, f=f: 1 - (f(y) * t).sum()
         / (f(y).sum() + t.sum()), said) for f, said in ((torch.sigmoid, ""), (torch.clone, "HD113"))),
+    *((f"inputs by {how}", lambda how=how: net(lambda m, x: m.last(getattr(x, how)(len(x), 5, 12)).flatten(1), last=
+        nn.Linear(12, 3)), (torch.randn(8, *size),), None, said)
+        for how, size, said in (("view", (60,), ""), ("view", (12, 5), "HD114"), ("reshape", (5, 3, 4), ""))),
     *((f"a copy: {copy}", lambda copy=copy: net(lambda m, x: x @ (m.held[0] if copy else m.w) + m.b, w=nn.Parameter(
         torch.randn(4, 3)), held=[torch.randn(4, 3)], b=nn.Parameter(torch.randn(3))), (X, T), None, said)
         for copy, said in ((False, ""), (True, "HD403"))),
