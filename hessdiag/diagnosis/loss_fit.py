@@ -55,7 +55,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         return varied(bound(z), targets)
 
     if kind == "other":
-        calls.look_at(loss, bound(few[0] - ANY), few[1])  # free outputs may all be negative
         options: dict[str, Any] = {"free": not any(endless) and last != "LogSoftmax", "tried": few if costly else None}
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, **options)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
@@ -568,11 +567,6 @@ class _Calls(TorchFunctionMode):
     def __init__(self, examples: int | None) -> None:
         super().__init__()
         self.examples, self.found = examples, dict[str, str]()
-
-    def look_at(self, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
-        """Call a loss of other outputs, too."""
-        with suppress(Exception), torch.enable_grad(), self:
-            loss.of_all(y.clone().requires_grad_(), targets)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), func.__name__

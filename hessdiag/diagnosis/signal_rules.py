@@ -334,7 +334,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
         return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
-    if net.signals.outweighs > WEIGHS:
+    if WEIGHS < net.signals.outweighs < math.inf:
         message = "A term of the loss without targets drowns the rest: outputs of size 1 cost "
         message += f"{short(net.signals.outweighs)}× there what all others gain (usual: below {trimmed(WEIGHS)}×)."
         advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."

@@ -100,6 +100,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind44_more,
     blind45,
     blind45_more,
+    blind46,
+    blind46_more,
     blind47,
     blind47_more,
     convolutional,

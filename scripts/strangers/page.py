@@ -47,6 +47,7 @@ LATER = (
     "blind43",
     "blind44",
     "blind45",
+    "blind46",
     "blind47",
 )
 SETS = {part: (part,) for part in ("writing", "held out", *BLIND)} | {
