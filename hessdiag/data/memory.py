@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import psutil
 import torch
 
+from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch
 from hessdiag.errors import HessdiagError
 from hessdiag.parallel.progress import advance, announce
@@ -91,7 +93,8 @@ def unless_out_of_memory(measure: Callable[[], Found], *, examples: int) -> Foun
     except (RuntimeError, MemoryError) as error:
         if examples == 1 or not is_out_of_memory(error):
             raise
-    torch.cuda.empty_cache()  # outside the handler, whose traceback holds on to tensors
+    gc.collect()  # outside the handler, whose traceback holds on to tensors, as hooks and their passes do on each other
+    torch.cuda.empty_cache()
     return None
 
 
@@ -111,7 +114,10 @@ def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: 
     announce(step, len(parts), gradients=gradients)
     found = []
     for part in parts:
-        found.append(_halving(measure, part))
+        try:
+            found.append(_halving(measure, part))
+        except IndexError as error:  # of ids that the first examples do not have
+            raise HessdiagError(f"an example from number {part.offset} on cannot be run ({one_line(error)})") from error
         advance(step)
     return sum(found, Sums())
 

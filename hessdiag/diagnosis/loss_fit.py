@@ -596,8 +596,8 @@ class _Calls(TorchFunctionMode):
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
-        first = name in SHARES and (kwargs or {}).get("dim", (*args, None, None)[1]) == 0 and pair[0].requires_grad
-        rows, *columns = pair[0].shape if first else (0,)
+        dim = (kwargs or {}).get("dim", (*args, None, None)[1]) if name.endswith("softmax") else None
+        rows, *columns = pair[0].shape if dim == 0 and pair[0].requires_grad else (0,)
         if rows == self.examples and columns and rows not in columns:  # else of pairs
             self.found["takes"] = f"outputs to {name} over the examples of the batch, not over classes"
         if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1] < 0).any()):
@@ -606,7 +606,6 @@ class _Calls(TorchFunctionMode):
 
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-SHARES = ("softmax", "log_softmax")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 
 

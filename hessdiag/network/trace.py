@@ -456,23 +456,25 @@ def try_model(
             raise
         if not (name or isinstance(error, REFUSALS)):
             raise
-        if tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors) and _works(partial(batch.run, model)):
+        more = tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors)
+        if (whole := _failure(partial(batch.run, model)) if more else error) is None:
             what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(error)})"
             raise CoupledError(f"{what}: keep examples apart, or pass examples='one'") from error
         shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
         ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
         largest = f", indices up to {max(ids)}" if ids else ""
-        read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(error)})"
+        read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(whole)})"
         raise HessdiagError(f"{read}{_advice(model, batch)}") from error
     raise own
 
 
-def _works(call: Callable[[], object]) -> bool:
-    """Whether a call of the user's code comes to its end."""
-    with suppress(Exception):
+def _failure(call: Callable[[], object]) -> Exception | None:
+    """What a call of the user's code fails by; None where it comes to its end."""
+    try:
         call()
-        return True
-    return False
+    except Exception as error:
+        return error
+    return None
 
 
 def _advice(model: nn.Module, batch: Batch) -> str:
