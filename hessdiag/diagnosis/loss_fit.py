@@ -570,6 +570,8 @@ class _Calls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), func.__name__
+        if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
+            return result
         pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
         trained = sum(each.requires_grad for each in pair)
         plain = not trained and name in ("add", "sub", "mul", "__rsub__")
@@ -600,7 +602,7 @@ class _Calls(TorchFunctionMode):
         rows, *columns = pair[0].shape if dim == 0 and pair[0].requires_grad else (0,)
         if rows == self.examples and columns and rows not in columns:  # else of pairs
             self.found["takes"] = f"outputs to {name} over the examples of the batch, not over classes"
-        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1] < 0).any()):
+        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1].real < 0).any()):
             self.found["takes"] = "numbers below zero to a division, as of sums of logits, not of probabilities"
         return result
 

@@ -110,10 +110,8 @@ class SignalPass:
     What goes wrong here costs the measurement nothing: the model may do anything in its forward pass.
     """
 
-    def __init__(
-        self, model: nn.Module, part: Batch, *, balanced: bool = False, noted: Mapping[str, Any] | None = None
-    ) -> None:
-        self.model, self.part, self.noted = model, part, dict(noted or {})  # what checks found
+    def __init__(self, model: nn.Module, part: Batch, *, balanced: bool = False, noted: Any = ()) -> None:
+        self.model, self.part, self.noted = model, part, dict[str, Any](noted)  # what checks found
         self.balanced = balanced  # with what a balance of curvatures needs
         self.layers: dict[str, _Noted] = {}
         self.norms: set[Any] = set()  # nodes of what normalisations read

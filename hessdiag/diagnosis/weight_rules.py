@@ -390,7 +390,7 @@ def unused(net: Net) -> Finding | None:
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
     message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
-    learn = any(p.gradient in ("some", "later") for p in net.matrices if p.trainable)
+    learn = any(p.gradient in ("some", "later") for p in net.parameters if p.trainable and len(p.shape) > 1)
     severity = "warning" if forgotten or not learn else "note"
     return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 

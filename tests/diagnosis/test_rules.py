@@ -707,6 +707,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         and None), (X, T), None, said) for both, said in ((True, "HD208"), (False, ""))),
     *((f"a softmax over {dim}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, dim=dim: F.nll_loss(y.log_softmax(dim),
         t), said) for dim, said in ((1, ""), (0, "HD113"))),
+    ("a loss under vmap", lambda: nn.Linear(4, 4), (X, X), lambda y, t: torch.vmap(lambda a, b: torch.dist(a, b + b))(y,
+        t).mean(), ""),
     *((f"divided by {f.__name__}", lambda: nn.Linear(4, 4), (X, X.gt(0).float()), lambda y, t, f=f: ((y - t).square()
         / f(y)).mean(), said) for f, said in ((torch.sigmoid, ""), (torch.clone, "HD113"))),
     *((f"inputs by {how}", lambda how=how: net(lambda m, x: m.last(getattr(x, how)(len(x), 5, 12)).flatten(1), last=
