@@ -237,8 +237,8 @@ def poured(model: nn.Module, few: Batch) -> str:
     What is a view of them was never written by a layer, so that the graph of the signals does not hold it.
     """
     with suppress(Exception):  # of the user's code
-        seen, inputs = watch(model, few, ())
-        for view in mixing_views(Graph(seen.y.grad_fn, (), ()), few.size):
+        part, inputs = differentiable(few)
+        for view in mixing_views(Graph(part.call(model).grad_fn, (), ()), few.size) if inputs else ():
             way, leaves = [*walk(view, parents_of)], {edge.node for edge in inputs}
             if leaves & {*way} and all(passes_unchanged(node) or hasattr(node, "variable") for node in way):
                 return f"{view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
