@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, is_dataclass, replace
 from itertools import compress, zip_longest
 from typing import Any
@@ -530,12 +530,17 @@ class Batch:
         pairs = zip(compress(tensors_in(returned), over), fewer, strict=True)
         return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in pairs)
 
-    def one_after_the_other(self, model: nn.Module, returned: Tensor) -> bool:
-        """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake."""
+    def one_after_the_other(self, model: nn.Module, returned: Tensor, *around: AbstractContextManager[Any]) -> bool:
+        """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake.
+
+        Only where they may, the model is called, with the contexts `around` it.
+        """
         count, each = self.rows or 1, len(self.tensors)
         if min(count, each) < 2 or self.as_one or returned.dim() > 2 or returned.shape[:1] != (each * count,):
             return False
-        with suppress(Exception):  # a model that takes no example alone
+        with suppress(Exception), ExitStack() as stack:  # a model that takes no example alone
+            for context in around:
+                stack.enter_context(context)
             alone, among = self.narrow(0, 1).run(model), self.run(model)
             return not torch.allclose(alone, among[: len(alone)]) and torch.allclose(alone, among[::count])
         return False

@@ -77,18 +77,18 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
     before = before if len(before) == few.size else call_alone(model, few).detach()
     check_finite(model, few, before)
     try:
-        mixed, unseen, _ = _again(model, few, blocks, before, seed)
+        mixed, unseen, view = _again(model, few, blocks, before, seed)
     except REFUSALS:
         if not any(b.looked_up and b.structured for b in blocks):
             raise
         # An embedding may look up for all examples what it looked up for each.
         blocks = [replace(b, structured=b.structured and not b.looked_up) for b in blocks]
         problem = problem.read_as(blocks)
-        mixed, unseen, _ = _again(model, few, blocks, call_alone(model, few).detach(), seed)
+        mixed, unseen, view = _again(model, few, blocks, call_alone(model, few).detach(), seed)
     if unseen and problem.batch.size > few.size:  # a few may be shorter than others
         more = problem.batch.narrow(0, MORE)
         _, unseen, _ = examples_apart(model, more, blocks, watch(model, more, blocks), seed=seed)
-    problem = replace(problem, noted={"unseen": unseen, "poured": poured(model, few)})
+    problem = replace(problem, noted={"unseen": unseen, "poured": view})
     tables = [block for block in problem.blocks if block.looked_up and block.structured]
     elsewhere = apart_nearby(model, few.narrow(0, 2), tables, seed=seed) if nearby else set()
     left = {block.name: READ_ELSEWHERE for block in problem.blocks if block.name in elsewhere}
@@ -100,15 +100,18 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
 
 def _again(
     model: nn.Module, few: Batch, blocks: Sequence[Block], before: Tensor, seed: int
-) -> tuple[set[str], tuple[str, ...], list[bool]]:
-    """As `examples_apart`, of examples whose outputs were these `before`; refuse a model that gives others."""
+) -> tuple[set[str], tuple[str, ...], str]:
+    """As `examples_apart`, of examples whose outputs were these `before`; refuse a model that gives others.
+
+    Last comes a view of the inputs that mixes their axes, if there is one.
+    """
     watched = watch(model, few, blocks)
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
         raise HessdiagError(
             "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
             ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
         )
-    return examples_apart(model, few, blocks, watched, seed=seed)
+    return (*examples_apart(model, few, blocks, watched, seed=seed)[:2], poured(*watched, few.size))
 
 
 def varies(values: Tensor) -> bool:
@@ -231,15 +234,15 @@ def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tenso
     return (), arrived
 
 
-def poured(model: nn.Module, few: Batch) -> str:
+def poured(seen: Trace, inputs: Sequence[GradientEdge], examples: int) -> str:
     """Shapes of a view of the inputs that mixes axes, as of (B, H, W, C) as (B, C, H, W); nothing where there is none.
 
     What is a view of them was never written by a layer, so that the graph of the signals does not hold it.
     """
-    with suppress(Exception):  # of the user's code
-        part, inputs = differentiable(few)
-        for view in mixing_views(Graph(part.call(model).grad_fn, (), ()), few.size) if inputs else ():
-            way, leaves = [*walk(view, parents_of)], {edge.node for edge in inputs}
+    leaves = {edge.node for edge in inputs}
+    with suppress(Exception):  # of an operation of the user's
+        for view in mixing_views(Graph(seen.y.grad_fn, (), ()), examples) if leaves else ():
+            way = [*walk(view, parents_of)]
             if leaves & {*way} and all(passes_unchanged(node) or hasattr(node, "variable") for node in way):
                 return f"{view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
     return ""

@@ -287,9 +287,9 @@ class SignalPass:
             module = self.model.get_submodule(slots[0][0])
             turned = "lookup" in uses[name]  # the units of a table are its columns
             numbers = _statistics(w.mT if turned else w)
-            own = later[name] if name in opened else gradient
-            if own is not None and w.dim() and mean_sq(own) > 0 and (numbers["unlike"] < ALIKE or not bool(w.any())):
-                ways = (own, own.mT) if w.dim() == 2 and not bool(w.any()) else (own.mT if turned else own,)
+            own, zero = later.get(name) if name in opened else gradient, numbers["weight_sq"] == 0
+            if own is not None and w.dim() and (zero or numbers["unlike"] < ALIKE) and mean_sq(own) > 0:
+                ways = (own, own.mT) if zero and w.dim() == 2 else (own.mT if turned else own,)
                 numbers["unlike"] = min(_statistics(each)["unlike"] for each in ways)
             rows.append(ParameterSignals(
                 name=name, owners=tuple(path for path, _ in slots), attribute=slots[0][1], kind=type(module).__name__,
@@ -414,7 +414,7 @@ def _radial_share(w: Tensor, g: Tensor) -> float:
 def _opened(
     model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
 ) -> tuple[dict[str, Gradient], Mapping[str, Tensor | None]]:
-    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and which."""
+    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that."""
     moved = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
     asleep = {name for name in moved if _state(gradients[name]) == "zero"}
     opened: dict[str, Gradient] = {}

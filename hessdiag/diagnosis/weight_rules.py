@@ -224,10 +224,9 @@ ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 
 def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
-    waiting = [p for p in net.parameters if p.trainable and p.gradient in ("zero", "later") and not _is_idle(net, p)]
-    stuck = [p for p in waiting if p.gradient == "zero" and not (_is_sent(net, p) or "one key" in p.uses)]
-    read_once = [p for p in stuck if re.fullmatch(r"weight_hh_.*_reverse", p.attribute)]  # as the last output alone is
-    stuck = sorted((p for p in stuck if p not in read_once), key=net.place, reverse=True)  # nearest the outputs first
+    zero = [p for p in net.parameters if p.trainable and p.gradient == "zero" and not _is_idle(net, p)]
+    stuck = [p for p in zero if not re.fullmatch(r"weight_hh_.*_reverse", p.attribute)]  # the last output alone is read
+    stuck = sorted((p for p in stuck if not (_is_sent(net, p) or "one key" in p.uses)), key=net.place, reverse=True)
     telling = sorted((p for p in stuck if len(p.shape) > 1), key=lambda p: p.weight_sq > 0)  # zeros first
     if not telling:
         return _unmoved(net)

@@ -125,9 +125,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     bare = isinstance(returned, Tensor)
     second = bare and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
     masked = bare and bool((returned == -math.inf).any())
-    with fixed_statistics(), seeded_rng(0):
-        at = -1 if bare and some.one_after_the_other(model, returned) else int(second)
-    plain = replace(plain, draws=some.noise, returned_at=0 if some.dims else at, masked=masked)
+    runs = bare and some.one_after_the_other(model, returned, fixed_statistics(), seeded_rng(0))
+    plain = replace(plain, draws=some.noise, masked=masked, returned_at=0 if some.dims else -1 if runs else int(second))
     if own:
         return _road_of_own(returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
