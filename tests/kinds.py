@@ -273,8 +273,6 @@ KINDS: dict[str, Kind] = {
     "tuple output": Kind(mlp(wrap=lambda y: (y, None, y.sum())), outputs=lambda y: y[0]),
     "named output": Kind(mlp(wrap=lambda y: Pair(y, y.tanh())), outputs=lambda y: y.logits),
 }  # fmt: skip
-
-
 ALONE = "an example on its own gives other outputs than in the batch"
 REFUSED: dict[str, tuple[Kind, str]] = {
     "checkpointed reentrant": (Kind(mlp(lambda m, h: checkpoint(torch.tanh, h, use_reentrant=True))),

@@ -12,21 +12,19 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
-from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch, Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, sums_to_one
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.diagnosis.checks import moved, varies
-from hessdiag.diagnosis.network_view import LEARNABLE, LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, Graph, ending, joined_at, mixing_views, steep_roots
+from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, watched, would_broadcast
+from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
+from hessdiag.diagnosis.roles import Bound, ending, joined_at
 from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import backpropagate, numbers_written
-from hessdiag.results.numbers import short
+from hessdiag.network.trace import backpropagate, numbers_written, parents_of, walk
 
 HALVED = 12  # times, that outputs are
 KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
@@ -36,9 +34,8 @@ NOISES = 3  # random vectors like the outputs, beside the first
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
     at, targets = y.detach(), part.targets
-    values = loss.value(at, targets).detach().double()
-    with torch.enable_grad(), _Calls(part.rows) as calls:
-        value = loss.of_all(at.clone().requires_grad_(), targets)
+    values, given = loss.value(at, targets).detach().double(), _given(y, part)
+    calls, value = watched(loss, at, part, given)
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
@@ -46,7 +43,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     few = (at[some], targets if targets is None else targets[some])
     endless = [_endless(loss, *few, own[some], piece) for piece in _pieces(part) if kind == "other"]
     names, bounds = _ending(y, part, kind)
-    last, bound, given, constant = names[0], bounds or (lambda z: z), _given(y, part), chance
+    last, bound, constant = names[0], bounds or (lambda z: z), chance
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
         return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
@@ -71,6 +68,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
+    tell_silent(calls, loss, model, part, at)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -81,8 +79,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, varied, at, targets, best) if bounds and not meant and not costly else math.nan,
         **asked,
-        **(_would_broadcast(y, targets) if loss.name == "mse" else _mixed_in(value, calls.found, len(y), **asked)),
-        "pull": max([_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part)], default=math.nan),
+        **(would_broadcast(y, targets) if loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
+        "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part))]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(lambda z: of(z, targets), at, own),
@@ -339,7 +337,7 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
     columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), _pieces(part)
     for (a, b), parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
-        columns[a:b] = parent is None
+        columns[a:b] = not any(isinstance(getattr(n, "variable", None), nn.Parameter) for n in walk(parent, parents_of))
     return columns
 
 
@@ -373,8 +371,9 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
         told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
         alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]  # a distance?
-        values = [min(of([p], noise[:, p]), of(them, noise[:, p])) for p, them in zip(free, alike, strict=True)]
-        costs = [(float(value.detach()) - start, piece) for value, piece in zip(values, free, strict=True)]
+        ones, pairs = torch.ones_like(y), list(zip(free, alike, strict=True))  # noise is not smooth
+        tried = [(of([p], noise[:, p]), of(them, noise[:, p]), of([p], ones[:, p])) for p, them in pairs]
+        costs = [(float(min(values).detach()) - start, piece) for values, piece in zip(tried, free, strict=True)]
         dearest = max((cost for cost, _ in costs), default=0.0)
         most = max((gain(piece, dearest) for piece in told if dearest > 0), default=0.0)
         if most > SHARE * abs(start):
@@ -398,6 +397,12 @@ def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice) -> floa
 HALF = 0.75  # between a half, and all
 SMALL_OUTPUTS = 100.0  # E[y²]
 FELT = 0.1  # of the pull: by outputs as they are; a logarithm pulls at nearly zero
+
+
+def _distance(y: Tensor, own: Tensor, initial: float) -> float:
+    """How far outputs (B, *out) that are small have to go for the loss to be zero, were it linear as an L1 loss."""
+    slope = float(own.abs().flatten(1).sum(1).mean(dtype=torch.float64))
+    return abs(initial) / slope if slope > FELT and mean_sq(y) < SMALL_OUTPUTS else 0.0
 
 
 def _pull(y: Tensor, own: Tensor) -> float:
@@ -557,91 +562,6 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
             others = part.call(model).detach().flatten(1)
         found = [column for column in found if bool((others[:, column] == flat[0, column]).all())]
     return len(found)
-
-
-class _Calls(TorchFunctionMode):
-    """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
-    outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take.
-    """
-
-    def __init__(self, examples: int | None) -> None:
-        super().__init__()
-        self.examples, self.found = examples, dict[str, str]()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result, name = func(*args, **(kwargs or {})), func.__name__
-        if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
-            return result
-        pair = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, Tensor)][:2]
-        trained = sum(each.requires_grad for each in pair)
-        plain = not trained and name in ("add", "sub", "mul", "__rsub__")
-        fixed = plain and len({v.untyped_storage().data_ptr() for v in pair}) > 1  # as of rewards and values, no views
-        if len(pair) == 2 and (trained == 1 or fixed):
-            one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
-            shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
-            joins = isinstance(result, Tensor) and result.numel() == math.prod(shape)
-            along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
-            each_other = name in ELEMENTWISE and over and (apart or along)
-            squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
-            summed = joins and over and one.numel() == 1
-            if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
-                key = "broadcast" if each_other or (squared and apart) else "pairs"
-                self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
-        if name.startswith("binary_cross_entropy") and pair[1].numel():
-            low, high = map(float, pair[1].aminmax())
-            if not 0 <= low <= high <= 1:
-                self.found["takes"] = f"targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1"
-        left = (kwargs or {}).get("ignore_index", -1)
-        given = torch.unique(pair[1]).tolist() if 0 <= left < max(pair[0].shape[1:], default=0) else []
-        if len(given) == 2 and left in given:
-            self.found["takes"] = f"{name} labels of one class beside the one that it leaves out, {left}"
-        shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
-        if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
-            self.found["takes"] = f"probabilities to {name}, which takes {TAKES[name]}"
-        dim = (kwargs or {}).get("dim", (*args, None, None)[1]) if name.endswith("softmax") else None
-        rows, *columns = pair[0].shape if dim == 0 and pair[0].requires_grad else (0,)
-        if rows == self.examples and columns and rows not in columns:  # else of pairs
-            self.found["takes"] = f"outputs to {name} over the examples of the batch, not over classes"
-        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1].real < 0).any()):
-            self.found["takes"] = "numbers below zero to a division, as of sums of logits, not of probabilities"
-        return result
-
-
-ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
-
-
-def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
-    with suppress(ValueError):
-        return np.broadcast_shapes(one, other)
-    return one
-
-
-def _would_broadcast(y: Tensor, targets: Tensor | None) -> dict[str, str]:
-    """Shapes where `nn.MSELoss` would compare each output with targets of other examples."""
-    if targets is None or y.numel() != targets.numel():
-        return {}
-    flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
-    given = y.shape[:1] if flat else y.shape
-    shape = _joined(given, targets.shape)
-    grown = math.prod(shape) > y.numel()
-    return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
-
-
-def _mixed_in(
-    value: Tensor, found: dict[str, str], examples: int, learnable: float = math.inf, **_: Any
-) -> dict[str, str]:
-    """What `_Calls` found in a call of the loss, of pairs what leaves nothing to learn; and views and roots in it."""
-    if (pairs := found.pop("pairs", "")) and learnable < LEARNABLE:
-        found.setdefault("broadcast", pairs)
-    if value.grad_fn is None:
-        return found
-    for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
-        before, after = view._saved_self_sym_sizes, tuple(view._input_metadata[0].shape)
-        found["takes"] = f"outputs to a view of {before} as {after}, which mixes their axes"
-    if any(steep_roots(graph)):
-        found["takes"] = "numbers as small as rounding to sqrt, whose slope has no end there: add 1e-6 to them"
-    return found
 
 
 def _of_labels(labels: Tensor, classes: int) -> float:

@@ -350,9 +350,15 @@ def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
     )
 
 
-def steep_roots(graph: Graph) -> Iterator[Node]:
-    """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero."""
+def endless_slopes(graph: Graph) -> Iterator[Node]:
+    """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero; and arc
+    cosines of numbers that a clamp lets be 1, as it does below 1 by less than rounding.
+    """
     for node in (graph.root, *graph.consumers):
+        if node.name() in ("AcosBackward0", "AsinBackward0") and parents_of(node):
+            most = getattr(parents_of(node)[0], "_saved_max", None)
+            if most is not None and torch.tensor(float(most), dtype=torch.float32) >= 1:
+                yield node
         root = node._saved_result if node.name() == "SqrtBackward0" else None
         if root is not None and root.is_floating_point() and root.numel() > 1:
             (below,), (least, most) = parents_of(node), root.square().aminmax()

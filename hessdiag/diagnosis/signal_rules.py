@@ -18,16 +18,16 @@ from hessdiag.diagnosis.network_view import (
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
-from hessdiag.results.numbers import short, trimmed
+from hessdiag.results.numbers import root, short, trimmed
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
-ONE_CLASS, SMALLER = 8.0, 10.0  # times the loss of a guess, of outputs near zero; times their E[y²], that is wanted
+SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 500.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
-VARIES, VARIES_WARNING = 3e-3, 1e-3
+VARIES = 1e-3
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -37,31 +37,20 @@ def initial_loss(net: Net) -> Finding | None:
     if not ratio > note:
         return None
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
-    away = signals.initial_loss if math.isnan(signals.chance_sq) else min(signals.initial_loss, signals.chance_sq)
     steep = surely > warn and signals.bounded in BOUNDED  # near in probabilities may be far in logits
-    near = not (classes or steep) and max(away, signals.output_sq) < 1  # a few steps away
-    if not surely > note / 2 or near or raw_inputs(net) or raw_targets(net):
+    near = signals.output_sq < 1 or signals.chance_sq > SMALLER * signals.output_sq  # the targets are reached from here
+    if not surely > note / 2 or (near and not (classes or steep)) or raw_inputs(net) or raw_targets(net):
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
     if signals.output_sq < 1 and path:  # small outputs, and yet a bad guess: the bias does not know the labels
-        bias = net.bias_of(path)
-        name = bias.name if bias else net.name_of(path)
+        name = (net.bias_of(path) or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
-        advice = "Set the bias of the last layer to the logarithm of the label frequencies."  # a note has no advice
-        if classes and ratio > ONE_CLASS:
-            message = f"{what}: nearly all labels of the batch are of one class."
-            advice = "Shuffle the data. Where one class is padding, leave it out of the loss (`ignore_index`)."
-        return Finding("HD101", "warning" if classes or steep else "note", (name,), message, advice, ratio, note)
-    if signals.chance_sq > SMALLER * signals.output_sq:
-        blocks = tuple(net.name_of(o) for o in signals.sources if o in net.weight_of)
-        sizes = [short(math.sqrt(each)) for each in (signals.output_sq, signals.chance_sq)]
-        message = f"{what}: outputs are of size {sizes[0]}, where the targets want {sizes[1]}."
-        advice = "Scale the targets to about 1, or start the bias of the last layer at what they want."
-        return Finding("HD101", graded(surely, warn, fault), blocks, message, advice, ratio, note)
+        advice = "Set the bias of the last layer to the logarithm of the label frequencies, padding left out."
+        return Finding("HD101", "warning", (name,), message, advice, ratio, note)
     excess = {name: times for name, times in _excesses(net).items() if net.named[name].gradient != "none"}
     blocks = worst_first(excess)[:1]
-    message = f"{what}. Outputs are of size {short(math.sqrt(signals.output_sq))}, through {listed(blocks)}."
+    message = f"{what}. Outputs are of size {root(signals.output_sq)}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
     if excess.get(name, 1.0) > 1:
@@ -107,8 +96,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
     which = "The input of the last layer varies" if ends else "The outputs vary"
-    message = f"{which} by {short(math.sqrt(varying))} between examples (usual: above"
-    message += f" {short(math.sqrt(SILENT))}). Most of it is lost at {listed(blocks)}."
+    message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
@@ -142,8 +130,8 @@ def depth_scale(net: Net) -> Finding | None:
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = math.exp(min(max(measured, abs(product)), 700.0))
     needs = sorted({net.critical(path) or math.nan for path in steps if net.name_of(path) in blamed and not outdone})
-    what = f"Signals {'grow' if sign > 0 else 'decay'} {short(math.sqrt(value))}× over {len(chain)} layers"
-    message = f"{what} (usual: within {short(math.sqrt(limit))}×), in {listed(blocks)}."
+    what = f"Signals {'grow' if sign > 0 else 'decay'} {root(value)}× over {len(chain)} layers"
+    message = f"{what} (usual: within {root(limit)}×), in {listed(blocks)}."
     how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
     advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
@@ -162,8 +150,8 @@ def residual_growth(net: Net) -> Finding | None:
         return None
     blocks = tuple(net.name_of(path) for path in tips)
     severity = "note" if net.signals.fixed_norms else graded(growth, 0, RESIDUAL_FAULT)
-    message = f"{len(tips)} residual branches without a normalisation enlarge the signal {short(math.sqrt(growth))}×"
-    message += f" (usual: below {short(math.sqrt(RESIDUAL))}×). They end in {listed(blocks)}."
+    message = f"{len(tips)} residual branches without a normalisation enlarge the signal {root(growth)}×"
+    message += f" (usual: below {root(RESIDUAL)}×). They end in {listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
     return Finding("HD104", severity, blocks, message, advice, growth, RESIDUAL)
 
@@ -178,25 +166,26 @@ def raw_inputs(net: Net) -> Finding | None:
     value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
         return _alike(net)
+    where = path or "the model"
     limit, usual = (INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above")
-    size, graver = short(math.sqrt(value)), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
-    message = f"The inputs at {path} are not standardised: of size {size} (usual: {usual} {short(math.sqrt(limit))})."
+    size, graver = root(value), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
+    message = f"The inputs at {where} are not standardised: of size {size} (usual: {usual} {root(limit)})."
     advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
-    severity = "note" if "norm" in net.layers[path].labels else graver
-    return Finding("HD105", severity, (net.name_of(path),), message, advice, value, limit)
+    rescaled = "norm" in net.layers[path].labels or (net.normalised and not net.residual)  # on the way
+    return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, advice, value, limit)
 
 
 def _alike(net: Net) -> Finding | None:
     """HD105 of inputs that are mostly one constant, in which examples hardly differ."""
     firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources}
-    hit = [o for o in firsts if 0 < firsts[o] < VARIES_WARNING]
+    hit = [o for o in firsts if 0 < firsts[o] < VARIES]
     if not hit:
         return None
     path = min(hit, key=firsts.__getitem__)
-    message = f"Only {short(100 * firsts[path])} % of the inputs at {path} varies between examples (usual: above"
-    message += f" {short(100 * VARIES_WARNING)} %)."
+    usual, least, where = trimmed(100 * VARIES), short(100 * firsts[path]), path or "the model"
+    message = f"Only {least} % of the inputs at {where} varies between examples (usual: above {usual} %)."
     advice = "Subtract the mean of the inputs, and divide by their standard deviation."
-    return Finding("HD105", "warning", (net.name_of(path),), message, advice, firsts[path], VARIES_WARNING)
+    return Finding("HD105", "warning", (net.name_of(path),), message, advice, firsts[path], VARIES)
 
 
 def raw_targets(net: Net) -> Finding | None:
@@ -207,14 +196,14 @@ def raw_targets(net: Net) -> Finding | None:
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
     raw, pulled = raw_inputs(net), signals.pull > PULL and signals.bounded not in BOUNDED
-    if not path or not (squared or pulled) or (raw and raw.severity != "note"):
+    if path is None or not (squared or pulled) or (raw and raw.severity != "note"):
         return None
-    size, usual = short(math.sqrt(target_sq) if squared else signals.pull), short(math.sqrt(TARGET_SQ))
-    message = f"The targets of {path} are not standardised: of size {size} (usual: below {usual})."
+    size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
+    where = path or "the model"
+    message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
     advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {size}."
     if not squared:
-        message = f"The loss pulls the outputs of {path} by {size} (usual: below {trimmed(PULL)}): targets are of that"
-        message += " size, or one term of it outweighs all others."
+        message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
         advice = f"Scale the targets, or that term, down by about {size}."
     grade: Severity = "fault" if squared and net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
     value, limit = (target_sq, TARGET_SQ) if squared else (signals.pull, PULL)
@@ -238,9 +227,8 @@ def operations(net: Net) -> Finding | None:
     blocks = worst_first({name: times for name, times in grown.items() if times > max(grown.values()) / 4})
     wrote = worst_first({o: net.layers[o].out_sq for o in net.layers[net.named[blocks[0]].owners[0]].sources})
     sources = [p.name for o in wrote if (p := net.weight_of.get(o))]
-    more = f", and {len(blocks) - 1} more times," if len(blocks) > 1 else ""
-    message = f"Between {listed(sources)} and {blocks[0]}{more} activations grow, {short(math.sqrt(total))}× in all"
-    message += f" (usual: below {short(math.sqrt(GROWN))}×): it is what happens there, not their weights."
+    more, usual = f", and {len(blocks) - 1} more times," if len(blocks) > 1 else "", root(GROWN)
+    message = f"Between {listed(sources)} and {blocks[0]}{more} signals grow {root(total)}× (usual: below {usual}×)."
     advice = "Take means in place of sums there, over neighbours, points or branches, and add nothing twice."
     return Finding("HD115", "warning", tuple(dict.fromkeys((*sources, *blocks))), message, advice, total, GROWN)
 
@@ -254,25 +242,23 @@ def _fed_back(net: Net) -> Finding | None:
     }
     if not (blocks := worst_first(grown)):
         return None
-    times, usual = short(math.sqrt(grown[blocks[0]])), short(math.sqrt(GROWN))
+    times, usual = root(grown[blocks[0]]), root(GROWN)
     message = f"What {blocks[0]} reads grows {times}× from its first to its last call (usual: below {usual}×)."
     advice = "Make the step or the factor smaller by which each call adds to the state, or normalise the state."
     return Finding("HD115", "warning", blocks, message, advice, grown[blocks[0]], GROWN)
 
 
 def drowned(net: Net) -> Finding | None:
-    """HD110: what a layer reads is nearly the same for every example; the constant that drowns it is named."""
+    """HD110: what a layer reads of a softmax over units is nearly the same for every example."""
     path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
-    if path is None:
+    sources = net.layers[path].sources if path is not None else ()
+    shared = tuple(net.name_of(o) for o in sources if o in net.weight_of and "softmax" in net.layers[o].labels)
+    if path is None or not shared:
         return None
-    layer = net.layers[path]
-    added = [p.name for p in net.parameters if "sum" in p.uses and p.weight_sq > layer.x_sq / 3]
-    shared = [net.name_of(o) for o in layer.sources if "softmax" in net.layers[o].labels]  # by all units alike
-    blocks = tuple(added or shared or [p.name for p in net.parameters if path in p.owners])
-    message = f"Only {short(100 * layer.x_varies)} % of the input of {path or 'the model'} varies between examples"
-    message += f" (usual: above {short(100 * VARIES)} %), under {listed(blocks)}."
-    severity = graded(-layer.x_varies, -VARIES_WARNING) if shared and not added else "note"
-    return Finding("HD110", severity, blocks, message, "Take a ReLU in place of that softmax.", layer.x_varies, VARIES)
+    varies, usual = net.layers[path].x_varies, trimmed(100 * VARIES)
+    message = f"Only {short(100 * varies)} % of the input of {path} varies between examples (usual: above {usual} %)."
+    advice = "Take a ReLU in place of that softmax."
+    return Finding("HD110", "warning", shared, message, advice, varies, VARIES)
 
 
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
@@ -289,8 +275,7 @@ def out_of_reach(net: Net) -> Finding | None:
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
     if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
-        message = "The loss falls without end as outputs rise: it takes log-probabilities, which the outputs are not,"
-        message += " or targets from 0 to 1, and these are larger."
+        message = "The loss falls without end as outputs rise: it wants log-probabilities, or targets no larger than 1."
         advice = "End the network in `log_softmax`, or scale the targets."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if signals.plunges:
@@ -304,15 +289,14 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if signals.beyond > OUT_OF_REACH and math.isnan(signals.floor):
-        message = f"{100 * signals.beyond:.0f} % of the targets are outside of the range of the {ends} that the network"
-        message += f" ends in (usual: below {100 * OUT_OF_REACH:.0f} %)."
+        share, usual = (f"{100 * each:.0f} %" for each in (signals.beyond, OUT_OF_REACH))
+        message = f"{share} of the targets are outside of the range of the {ends} at the end (usual: below {usual})."
         advice = f"Return the outputs of {listed(blocks)} without the {ends}, with `F.mse_loss`, or scale the targets."
         return Finding("HD113", "warning", blocks, message, advice, signals.beyond, OUT_OF_REACH)
     if not signals.floor > OUT_OF_REACH:
         return _misfit(net, blocks)
-    kept, usual = 100 * min(signals.floor, 1.0), 100 * OUT_OF_REACH
-    message = f"The network ends in a {ends}, which keeps {kept:.0f} % of the loss out of reach (usual:"
-    message += f" below {usual:.0f} %)."
+    share, usual = (f"{100 * each:.0f} %" for each in (min(signals.floor, 1.0), OUT_OF_REACH))
+    message = f"The network ends in a {ends}, which keeps {share} of the loss out of reach (usual: below {usual})."
     advice = f"Take the {ends} away, or scale the targets into its range."
     if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
@@ -327,16 +311,14 @@ def out_of_reach(net: Net) -> Finding | None:
 def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     if net.signals.takes:
-        advice = "Leave the softmax out for logits, take `log_softmax` for logarithms, scale targets to 0 to 1, ignore"
-        advice += " no class, divide by sums of probabilities, and move classes last ahead of a view or softmax."
-        return Finding("HD113", "warning", blocks, f"The loss hands {net.signals.takes}.", advice, 1.0, 0.0)
+        return Finding("HD113", "warning", blocks, net.signals.takes, net.signals.remedy, 1.0, 0.0)
     if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
         return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
     if WEIGHS < net.signals.outweighs < math.inf:
-        message = "A term of the loss without targets drowns the rest: outputs of size 1 cost "
-        message += f"{short(net.signals.outweighs)}× there what all others gain (usual: below {trimmed(WEIGHS)}×)."
+        times, usual = short(net.signals.outweighs), trimmed(WEIGHS)
+        message = f"A loss term without targets drowns the rest: {times}× what that gains (usual: below {usual}×)."
         advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
         return Finding("HD113", "warning", latent, message, advice, net.signals.outweighs, WEIGHS)
@@ -357,25 +339,23 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return "fault", (), what, advice, 1.0, 0.0
     if signals.dropped:
-        share = f"{trimmed(100 * signals.dropped_share)} %"
-        what = f"{signals.dropped} drops {share} of what it reads in training (usual: up to 50 %)."
-        grade: Severity = "fault" if signals.dropped_share >= 1 else "warning"
-        return grade, (), what, "Pass the share to drop, not that to keep.", signals.dropped_share, 0.5
+        share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
+        what = f"{signals.dropped} drops {trimmed(100 * share)} % of what it reads in training (usual: up to 50 %)."
+        return grade, (), what, "Pass the share to drop, not that to keep.", share, 0.5
     if signals.stuck:
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
         return "fault", (), what, advice, 0.0, 0.0
     if signals.undefined > RARE:
-        what = "The loss of some examples alone is NaN or infinite, as of 0/0: so is that of a batch of these alone,"
-        what += f" 1 batch in {1 / signals.undefined:.0f}."
+        what = f"In 1 batch of {1 / signals.undefined:.0f}, of some examples alone, the loss is NaN or infinite (0/0)."
         advice = "Divide by at least one, `count.clamp(min=1)`, or leave out a batch without targets."
         return "warning", (), what, advice, signals.undefined, RARE
     if signals.floor > OUT_OF_REACH or signals.takes:  # which tell more
         return None
     if signals.swing < SWING:
-        what = f"Whatever the outputs are, the loss changes by {short(100 * signals.swing)} % (usual: above"
-        what += f" {short(100 * SWING)} %): a sum or normalisation in it takes away in what they differ."
-        severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a wrong dimension in the loss."
+        usual, least = trimmed(100 * SWING), short(100 * signals.swing)
+        what = f"Whatever the outputs, the loss changes by {least} % (usual: above {usual} %): it normalises them away."
+        severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a sum or norm over a wrong axis in it."
         return severity, (), what, advice, signals.swing, SWING
     if signals.agrees < AGAINST:
         what = "The loss falls as the outputs move away from the targets: its sign is the opposite one."
@@ -421,8 +401,8 @@ def unseen(net: Net) -> Finding | None:
     if steps or not signals.repeated > REPEATED_OUTPUTS:
         return None
     first = tuple(net.name_of(o) for o in net.backbone[:1])
-    message = f"{100 * signals.repeated:.0f} % of the examples have exactly the outputs of others, whose inputs differ"
-    message += f" (usual: below {100 * REPEATED_OUTPUTS:.0f} %)."
+    share, usual = (f"{100 * each:.0f} %" for each in (signals.repeated, REPEATED_OUTPUTS))
+    message = f"{share} of the examples have exactly the outputs of others, whose inputs differ (usual: below {usual})."
     advice = "Look for inputs outside of a range or a table, and for rounding, on the way from the inputs."
     return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
@@ -434,10 +414,10 @@ def meeting(net: Net) -> Finding | None:
     path, ordered = net.signals.meeting
     blocks = (net.name_of(path),) if path in net.weight_of else ()
     where = f" behind {listed(blocks)}" if blocks else ""
-    message = f"Examples of the batch meet{where}: the outputs of one depend on the others"
-    message += ", and on their order." if ordered else "."
+    order = ", and on their order" if ordered else ""
+    message = f"Examples of the batch meet{where}: the outputs of one depend on the others{order}."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
-    meant = blocks and net.named[blocks[0]].along < BLIND and "norm" not in net.layers[path].labels
+    meant = blocks and net.named[blocks[0]].along < BLIND
     readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
     severity: Severity = "note" if own or meant or not (blocks or ordered) else "warning"  # rounding may turn a sign
@@ -509,8 +489,8 @@ def saturation(net: Net) -> Finding | None:
     if not (paths := worst_first(hit)):
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
-    message = f"{100 * worst:.0f} % of the units after {listed(blocks)} are flat, beyond 0.99 of the range of their"
-    message += f" tanh or sigmoid (usual: below {100 * SATURATED:.0f} %)."
+    share, usual = (f"{100 * each:.0f} %" for each in (worst, SATURATED))
+    message = f"{share} of the units after {listed(blocks)} are at an end of tanh or sigmoid (usual: below {usual})."
     advice = f"Multiply {blocks[0]} by {short(max(net.layers[paths[0]].out_sq, 1.0) ** -0.5)}: it then writes size 1."
     aside = paths[0] not in net.chain or (net.signals.bounded and paths[0] in net.signals.sources)  # as targets may
     fault = math.inf if aside else SATURATED_FAULT
@@ -523,8 +503,8 @@ def peaked_attention(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     carried = all(net.layers[o].x_sq > CARRIED for o, p in net.weight_of.items() if p.name in hit)
-    message = f"In {100 * hit[blocks[0]]:.0f} % of its rows the attention of {listed(blocks)} has most weight on"
-    message += f" one key (usual: below {100 * PEAKED:.0f} %)."
+    share, usual = (f"{100 * each:.0f} %" for each in (hit[blocks[0]], PEAKED))
+    message = f"In {share} of its rows attention of {listed(blocks)} is on one key alone (usual: below {usual})."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", "note" if carried else "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
 
@@ -561,8 +541,8 @@ def stays(net: Net) -> Finding | None:
     first, last = net.signals.initial_loss, net.signals.fitted_loss
     if not (first > 0 and STAYS * first < last < RISES * first):
         return None
-    message = f"Training on this batch alone leaves {100 * last / first:.0f} % of its loss (usual: below"
-    message += f" {100 * STAYS:.0f} %)."
+    share, usual = (f"{100 * each:.0f} %" for each in (last / first, STAYS))
+    message = f"Training on this batch alone leaves {share} of its loss (usual: below {usual})."
     advice = "Look for a wrong axis, sign or scale in the loss, inputs that do not arrive, and frozen weights."
     if after := net.signals.fitted:
         message += f" After that: {after.message}"

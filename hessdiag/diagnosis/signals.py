@@ -32,18 +32,17 @@ from hessdiag.diagnosis.roles import (
     Graph,
     at_its_end,
     attentions,
+    endless_slopes,
     mixing_views,
-    steep_roots,
     written_by,
 )
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
-from hessdiag.network.torch_state import noted_dropouts
 from hessdiag.network.trace import backpropagate, kept_aside
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
-DROPPED = 0.8  # of what a layer reads; healthy networks drop half at most
+DROPPED = 0.9  # of what a layer reads; healthy networks drop 80 % at most
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
@@ -119,7 +118,6 @@ class SignalPass:
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.shares = {"": 0.0}  # that dropouts drop, by path
-        self.functional: list[float] = []  # shares of those that are functions
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
@@ -139,7 +137,6 @@ class SignalPass:
         """
         frozen = [p for name, p in self.parameters.items() if not self.trainable[name]]
         with ExitStack() as hooks:
-            self.functional = hooks.enter_context(noted_dropouts())
             for p in frozen:
                 hooks.callback(p.requires_grad_, False)
                 p.requires_grad_(True)
@@ -218,7 +215,7 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        for label, nodes in (("mixed", mixing_views(graph, self.part.size)), ("root", steep_roots(graph))):
+        for label, nodes in (("mixed", mixing_views(graph, self.part.size)), ("root", endless_slopes(graph))):
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
@@ -228,7 +225,6 @@ class SignalPass:
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
         strangers = {id(node.variable) for node in graph.consumers if hasattr(node, "variable")} - known
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
-        self.shares["F.dropout"] = max(self.functional, default=0.0)
         most = max(self.shares, key=self.shares.__getitem__)
         return uses, {
             "dropped": most if self.shares[most] >= DROPPED else "",

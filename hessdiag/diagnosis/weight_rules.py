@@ -21,7 +21,7 @@ from hessdiag.diagnosis.network_view import (
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
-from hessdiag.results.numbers import short, trimmed
+from hessdiag.results.numbers import root, short, trimmed
 from hessdiag.results.signals import ALIKE, ParameterSignals
 
 KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share of a tensor's squares
@@ -41,11 +41,11 @@ def outliers(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     worst = net.named[blocks[0]]
-    message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} outliers: the largest entry is"
-    message += f" {short(worst.largest)} times the root mean square, with a kurtosis of {short(worst.kurtosis)}"
+    sizes = f"{short(worst.largest)} times the rms, with a kurtosis of {short(worst.kurtosis)}"
+    message = f"Outliers in {listed(blocks)}: the largest entry is {sizes} (usual: 3)."
     advice = "Draw the weight anew, as `nn.init.trunc_normal_(w, std=s, a=-2 * s, b=2 * s)` does."
     severity = graded((worst.kurtosis - 3) / worst.largest**2, OUTLYING_WARNING)
-    return Finding("HD201", severity, blocks, f"{message} (usual: 3).", advice, worst.kurtosis, KURTOSIS)
+    return Finding("HD201", severity, blocks, message, advice, worst.kurtosis, KURTOSIS)
 
 
 def sibling(net: Net) -> Finding | None:
@@ -64,9 +64,8 @@ def sibling(net: Net) -> Finding | None:
     if not (blocks := worst_first({name: abs(ratio) for name, ratio in hit.items()})):
         return None
     ratio = hit[blocks[0]]
-    worst, factor = math.exp(abs(ratio)), math.exp(-ratio / 2)
-    message = f"{blocks[0]} is {short(math.sqrt(worst))}× {'larger' if ratio > 0 else 'smaller'} than the same layer at"
-    message += f" other depths (usual: within {short(math.sqrt(SIBLING))}×)."
+    worst, factor, how = math.exp(abs(ratio)), math.exp(-ratio / 2), "larger" if ratio > 0 else "smaller"
+    message = f"{blocks[0]} is {root(worst)}× {how} than siblings at other depths (usual: within {root(SIBLING)}×)."
     advice = f"Initialise it as its siblings are: multiply {blocks[0]} by {short(factor)}."
     return Finding("HD202", graded(worst, 0, SIBLING_FAULT), blocks, message, advice, worst, SIBLING)
 
@@ -84,9 +83,8 @@ def groups_forgotten(net: Net) -> Finding | None:
         if len(misread) < 0.6 * len(grouped):
             continue
         worst, blocks = math.exp(max(misread.values())), worst_first(misread)
-        times, own = short(math.sqrt(worst)), short(math.exp(misread[blocks[0]] / 2))
-        message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {times}× smaller than the {law} of the"
-        message += " dense convolutions wants, as if it had not been divided by the groups."
+        times, own = root(worst), short(math.exp(misread[blocks[0]] / 2))
+        message = f"{listed(blocks)}: {times}× too small for the {law} of the others, as if not divided by the groups."
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {own}."
         severity: Severity = "note" if net.normalised else "warning"
         return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
@@ -126,8 +124,8 @@ def large_bias(net: Net) -> Finding | None:
                 hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
         return None
-    worst, usual = net.named[blocks[0]].weight_sq, short(math.sqrt(BIAS))
-    message = f"The bias {blocks[0]} is of size {short(math.sqrt(worst))} (usual: below {usual}):"
+    worst, usual = net.named[blocks[0]].weight_sq, root(BIAS)
+    message = f"The bias {blocks[0]} is of size {root(worst)} (usual: below {usual}):"
     advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD205", "warning", blocks, f"{message} it drowns the inputs of its layer.", advice, worst, BIAS)
 
@@ -143,8 +141,8 @@ def above_scheme(net: Net) -> Finding | None:
     if not (blocks := worst_first(large)):
         return None
     worst = math.exp(max(large.values()))
-    message = f"{listed(blocks)} {'is' if len(blocks) == 1 else 'are up to'} {short(math.sqrt(worst))}× larger than"
-    message += f" the {found.name} scheme of most weights gives (usual: within {short(math.sqrt(ABOVE))}×)."
+    far, law, usual = root(worst), found.name, root(ABOVE)
+    message = f"{listed(blocks)}: {far}× larger than the {law} scheme of most weights (usual: within {usual}×)."
     advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(math.exp(-large[blocks[0]] / 2))}."
     first, few = net.named[blocks[0]], len(large) <= found.share * len(found.away) / 2
     known = re.fullmatch(r"Linear|Conv(Transpose)?\dd|Conv1D|(RNN|LSTM|GRU)(Cell)?", first.kind)  # not guessed
@@ -167,8 +165,7 @@ def norm_gain(net: Net) -> Finding | None:
     if not (blocks := worst_first({name: abs(math.log(v)) for name, v in hit.items()})):
         return None
     worst = hit[blocks[0]]
-    message = f"{listed(blocks)} {'is a gain' if len(blocks) == 1 else 'are gains'} of size"
-    message += f" {short(math.sqrt(worst))} (usual: within {short(math.sqrt(GAIN))}× of 1)."
+    message = f"Gains of {listed(blocks)} are of size {root(worst)} (usual: within {root(GAIN)}× of 1)."
     advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
     return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
 
@@ -198,7 +195,7 @@ def below_epsilon(net: Net) -> Finding | None:
     if alone := blocks[0] not in sources:
         what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
         advice = "Make ε smaller (1e-5 is usual), or normalise more numbers: fewer groups, or ahead of a pooling."
-    message = f"{what} writes {short(math.sqrt(worst))} (usual: above {short(math.sqrt(BELOW_EPS))})."
+    message = f"{what} writes {root(worst)} (usual: above {root(BELOW_EPS)})."
     return Finding("HD109", graded(-worst, -BELOW_EPS_WARNING[alone]), blocks, message, advice, worst, BELOW_EPS)
 
 
@@ -232,14 +229,12 @@ def cannot_learn(net: Net) -> Finding | None:
         return _unmoved(net)
     zeros = [p.name for p in telling if p.weight_sq == 0]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
-    message = f"{listed(blocks)} cannot learn: {'its' if len(blocks) == 1 else 'their'} gradient is exactly zero,"
-    message += " and no other weight that learns will change that."
+    message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, whatever other weights learn."
     advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
     if zeros:
         how = how_drawn(net, zeros[0])
-        advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only the last factor of a product may"
-        advice += " start at zero."
+        advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only a product's last factor may be zero."
     severity: Severity = "fault" if len(opened) < len(zeros) else "warning"  # where it is no other factor that is zero
     return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
 
@@ -252,9 +247,8 @@ def undefined(net: Net) -> Finding | None:
         advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
         return Finding("HD401", "fault", blocks, message, advice, math.nan, 0.0)
     if blocks := net.labelled("root"):
-        message = f"Behind {listed(blocks)} a square root is taken of numbers that rounding makes, some of them zero:"
-        message += " its slope has no end there, and gradients become NaN."
-        advice = "Keep what it is taken of off zero: `x.clamp(min=1e-6).sqrt()`, or `(x + 1e-6).sqrt()`."
+        message = f"A sqrt or acos behind {listed(blocks)} reads zeros or ones, where its slope is infinite: NaN."
+        advice = "Keep what it reads off there: `(x + 1e-6).sqrt()`, or `x.clamp(1e-6 - 1, 1 - 1e-6).acos()`."
         return Finding("HD401", "warning", blocks, message, advice, 0.0, 0.0)
     return None
 
@@ -276,8 +270,7 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = f"No weight moves {count} of the outputs, though the loss would: their gradient is exactly zero, and they"
-    message += " are the same for every example."
+    message = f"The gradient of {count} outputs, the same for all examples, is zero in each weight, not in the loss."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
 
@@ -302,8 +295,8 @@ def dead(net: Net) -> Finding | None:
             severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
             return Finding("HD402", severity, zeros, message, advice, 0.0, 0.0)
         if {"relu", "relu6"} & {*layer.labels} and layer.out_sq > 0 and layer.on_share < ALIVE:
-            message = f"The ReLU after {path or 'the model'} fires for {short(100 * layer.on_share)} % of its inputs"
-            message += f" (usual: above {trimmed(100 * ALIVE)} %)."
+            on, usual = short(100 * layer.on_share), trimmed(100 * ALIVE)
+            message = f"The ReLU after {path or 'the model'} fires for {on} % of its inputs (usual: above {usual} %)."
             blocks: tuple[str, ...] = (own.name,)
             advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
             if bias and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq:
@@ -333,8 +326,7 @@ def unregistered(net: Net) -> Finding | None:
     if not (names := net.signals.unregistered):
         return None
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
-    advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees no others, and no"
-    advice += " copy that `.to(device)` makes of one."
+    advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees nothing else."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 

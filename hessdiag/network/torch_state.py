@@ -489,19 +489,6 @@ def fixed_statistics() -> Iterator[list[bool]]:
 
 
 @contextmanager
-def noted_dropouts() -> Iterator[list[float]]:
-    """Let dropouts that are called as functions drop nothing, as ever, and note the shares that they would drop."""
-    shares: list[float] = []
-
-    def note(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        shares.append(p if training else 0.0)
-        return _undropped(input, p, training, inplace)
-
-    with in_calls(_Formulas(getattr(user_code(), "formulas", FORMULAS) | dict.fromkeys(DROPOUTS, note))):
-        yield shares
-
-
-@contextmanager
 def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None]:
     """Let batch normalisation take the statistics, as constants, that it takes in `call` of the model."""
     taken: list[tuple[Tensor, Tensor]] = []

@@ -42,6 +42,15 @@ def bounded(value: float, error: float) -> str:
     return f"{short(value)} ± {short(error)}" if error > 0 else short(value)
 
 
+def root(square: float) -> str:
+    """A root mean square, of its square.
+
+    >>> root(4.0)
+    '2.00'
+    """
+    return short(math.sqrt(square))
+
+
 def trimmed(value: float) -> str:
     """The same without the zeros at its end, for thresholds and the like, which are no measurements.
 

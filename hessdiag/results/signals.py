@@ -145,10 +145,12 @@ class Signals(Record):
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
-        takes, felt: what a function inside the loss gets, and takes; the share of examples that get a gradient.
+        takes, remedy, felt: what is told of an operation in the loss, as of probabilities for logits, and what to do;
+            the share of examples that get a gradient.
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
-        pull: rms of an example's loss gradient in a piece of the outputs that is small: how far these are to go.
+        pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
+            loss over its slope.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         fitted: the gravest finding about the network after those steps, if that loss is about the first one.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
@@ -192,6 +194,7 @@ class Signals(Record):
     broadcast: str = ""
     would_broadcast: str = ""
     takes: str = ""
+    remedy: str = ""
     felt: float = 1.0
     outweighs: float = math.nan
     dropped: str = ""

@@ -124,8 +124,6 @@ BERT = {
     "hidden_size": 6, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
     "max_position_embeddings": 5, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
-
-
 INFINITE = 1e15
 
 

@@ -15,8 +15,6 @@ from tests.oracles import equals_dense
 from tests.unchanged import unchanged
 
 EXAMPLES = 4
-
-
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "1d": (lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None), nn.Tanh(), nn.Linear(4, 3),
         nn.BatchNorm1d(3, track_running_stats=False), nn.Linear(3, 3)), (3,)),

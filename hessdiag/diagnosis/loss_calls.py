@@ -1,0 +1,163 @@
+"""What a loss is made of: the operations in one call of it, and what they are handed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from hessdiag.data.batch import Batch
+from hessdiag.derivatives.losses import Loss, sums_to_one
+from hessdiag.diagnosis.checks import moved
+from hessdiag.diagnosis.network_view import LEARNABLE
+from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views
+from hessdiag.results.numbers import short
+
+ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
+SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
+
+
+class Calls(TorchFunctionMode):
+    """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
+    outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take. Besides,
+    the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`.
+    """
+
+    def __init__(self, examples: int | None, y: Tensor, given: Tensor) -> None:
+        super().__init__()
+        self.examples, self.y, self.given = examples, y, given
+        self.found, self.silent = dict[str, str](), list[float]()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result, name = func(*args, **(kwargs := kwargs or {})), func.__name__
+        pair = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)][:2]
+        if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
+            return result
+        if isinstance(result, Tensor) and len(pair) == 2:
+            self._note_shapes(name, pair, result)
+        terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
+        if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
+            self._note_terms(terms)
+        for told in self._misused(name, pair, args, kwargs) if pair else ():
+            self.tell(*told)
+        return result
+
+    def tell(self, what: str, advice: str) -> None:
+        """Note what is said of the loss, the last that is found."""
+        self.found |= {"takes": what, "remedy": advice}
+
+    def _note_shapes(self, name: str, pair: Sequence[Tensor], result: Tensor) -> None:
+        trained = sum(each.requires_grad for each in pair)
+        plain = not trained and name in ("add", "sub", "mul", "__rsub__")
+        fixed = plain and len({v.untyped_storage().data_ptr() for v in pair}) > 1  # as of rewards and values, no views
+        if trained == 1 or fixed:
+            one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
+            shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
+            joins = result.numel() == math.prod(shape)
+            along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
+            each_other = name in ELEMENTWISE and over and (apart or along)
+            squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
+            summed = joins and over and one.numel() == 1
+            if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
+                key = "broadcast" if each_other or (squared and apart) else "pairs"
+                self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
+
+    def _note_terms(self, terms: Sequence[Any]) -> None:
+        values = [float(v.detach().real if isinstance(v, Tensor) else v) for v in terms]
+        if 0 not in values[:2] and len({*values}) > 1:  # as of l - l.detach(), which changes what is printed
+            self.silent += [value for value, term in zip(values, terms, strict=True) if self._is_silent(term)]
+
+    def _is_silent(self, term: Any) -> bool:
+        """Whether a term has no gradient in what weights made of the outputs."""
+        if not isinstance(term, Tensor) or term.grad_fn is None:
+            return True
+        if not bool(self.given.any()):
+            return False
+        (slope,) = torch.autograd.grad(term, self.y, retain_graph=True, allow_unused=True)
+        return slope is None or (bool(slope.any()) and not bool((slope * ~self.given).any()))
+
+    def _misused(
+        self, name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Iterator[tuple[str, str]]:
+        """What is told of an operation that gets what it does not take, and what to do."""
+        if name.startswith("binary_cross_entropy") and pair[1].numel():
+            low, high = map(float, pair[1].aminmax())
+            if not 0 <= low <= high <= 1:
+                what = f"The loss hands targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1."
+                yield what, "Scale the targets to 0 to 1, or take another loss."
+        shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
+        if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
+            advice = "Leave the softmax out." if TAKES[name] == "logits" else "Take `log_softmax` for the softmax."
+            yield f"The loss hands probabilities to {name}, which takes {TAKES[name]}.", advice
+        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1].real < 0).any()):
+            what = "The loss divides by numbers below zero, as of sums of logits, not of probabilities."
+            yield what, "Take a sigmoid or softmax of the outputs ahead of it."
+        left = kwargs.get("ignore_index", -1)
+        labels = torch.unique(pair[1]).tolist() if 0 <= left < max(pair[0].shape[1:], default=0) else []
+        if len(labels) == 2 and left in labels:
+            what = f"The loss hands {name} labels of one class beside the one that it leaves out, {left}."
+            yield what, "Ignore no class that is to be told: `ignore_index` is for padding."
+        dim = kwargs.get("dim", (*args, None, None)[1]) if name.endswith("softmax") else None
+        rows, *columns = pair[0].shape if dim == 0 and pair[0].requires_grad else (0,)
+        if rows == self.examples and columns and rows not in columns:  # else of pairs
+            what = f"The loss hands outputs to {name} over the examples of the batch, not over classes."
+            yield what, "Take it over the classes: `dim=1`, or -1 where they come last."
+
+
+def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor) -> tuple[Calls, Tensor]:
+    """Call a loss of outputs y (B, *out), of which no weight made what is `given`."""
+    with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given) as calls:
+        return calls, loss.of_all(calls.y, part.targets)
+
+
+def tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch, y: Tensor) -> None:
+    """Tell of a term without a gradient that is another one with other weights."""
+    if calls.silent:
+        with suppress(Exception):  # a model that takes no other weights
+            with moved(model, 0):
+                other = part.call(model).detach()
+            again, elsewhere = (watched(loss, z, part, calls.given)[0].silent for z in (y, other))
+            term = next(a for a, b, c in zip(calls.silent, again, elsewhere, strict=True) if a == b != c)
+            what = f"A term of the loss, {short(term)}, changes with the weights, and sends them no gradient."
+            advice = "Compute it of the outputs without `detach`, `no_grad`, `.item()`, NumPy or `argmax`."
+            calls.tell(what, advice)
+
+
+def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
+    with suppress(ValueError):
+        return np.broadcast_shapes(one, other)
+    return one
+
+
+def would_broadcast(y: Tensor, targets: Tensor | None) -> dict[str, str]:
+    """Shapes where `nn.MSELoss` would compare each output with targets of other examples."""
+    if targets is None or y.numel() != targets.numel():
+        return {}
+    flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
+    given = y.shape[:1] if flat else y.shape
+    shape = _joined(given, targets.shape)
+    grown = math.prod(shape) > y.numel()
+    return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
+
+
+def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math.inf, **_: Any) -> dict[str, str]:
+    """What `Calls` found in a call of the loss, of pairs what leaves nothing to learn; and views and roots in it."""
+    if (pairs := calls.found.pop("pairs", "")) and learnable < LEARNABLE:
+        calls.found.setdefault("broadcast", pairs)
+    if value.grad_fn is None:
+        return calls.found
+    for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
+        what = f"The loss views outputs of {view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
+        advice = "Transpose first: `permute(0, 2, 3, 1)` moves the classes of (B, C, H, W) last."
+        calls.tell(f"{what}, which mixes their axes.", advice)
+    if any(endless_slopes(graph)):
+        what = "The loss hands numbers to a sqrt or acos that may be 0 or 1, where its slope has no end."
+        calls.tell(what, "Add 1e-6 to what a root reads, and clamp to 1 - 1e-6 what an arc cosine does.")
+    return calls.found
