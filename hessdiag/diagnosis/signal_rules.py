@@ -22,7 +22,7 @@ from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import root, short, trimmed
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
-UNDRAWN = 1e12  # times E[x²], that no weight which was drawn writes
+UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
@@ -55,7 +55,7 @@ def initial_loss(net: Net) -> Finding | None:
     message = f"{what}. Outputs are of size {root(signals.output_sq)}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
-    if excess.get(name, 1.0) > UNDRAWN:
+    if name in excess and net.named[name].fan_in and net.named[name].weight_sq > UNDRAWN:
         advice = f"Draw {name} anew ({how_drawn(net, name)}): it holds what was in its memory, as `torch.empty` does."
     elif excess.get(name, 1.0) > 1:
         advice = f"Multiply {name} by {short(excess[name] ** -0.5)}, so that its output is no larger than its input."

@@ -261,7 +261,7 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD103", relabelled(chain(1e5), "relu", "gate", paths=("l3",)), ""),
     # A large constant that is wanted is told from outputs that are too large; steps may have a large bias.
     ("HD101", network(loss_kind="other", initial_loss=20.0, chance_sq=900.0, sources=("head",)), ""),
-    ("HD101", network(initial_loss=1e9, layers={"head": {"out_sq": 1e14}}), "fault", ("head.weight",), "anew"),
+    ("HD101", network(initial_loss=1e9, weights={"l0": {"weight_sq": 1e13}}), "fault", ("l0.weight",), "anew"),
     ("HD205", relabelled(bias(30.0), "softplus", paths=("l2",)), ""),
     ("HD205", replace(bias(30.0), sources=("l2", "head")), ""),  # of several heads one
     *(("HD106", network(layers={"l2": {"saturated": 0.95}, "l3": {"sources": (f"l{n}",)}}), said)
