@@ -19,7 +19,6 @@ settings.register_profile("default", max_examples=15, deadline=None, derandomize
 settings.register_profile("thorough", max_examples=500, deadline=None, database=None, print_blob=True)
 settings.load_profile("default")
 
-
 MAX_WORKERS = 4  # each holds PyTorch in memory
 UNSTABLE_ID = re.compile(r" at 0x[0-9a-f]+|(?:tensor|array)\([\[\d-]")
 

@@ -40,6 +40,11 @@ class Calls(TorchFunctionMode):
         pair = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)][:2]
         if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
             return result
+        with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
+            self._note(name, pair, result, args, kwargs)
+        return result
+
+    def _note(self, name: str, pair: Sequence[Tensor], result: Any, args: Sequence[Any], kwargs: Any) -> None:
         if isinstance(result, Tensor) and len(pair) == 2:
             self._note_shapes(name, pair, result)
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
@@ -47,7 +52,6 @@ class Calls(TorchFunctionMode):
             self._note_terms(terms)
         for told in self._misused(name, pair, args, kwargs) if pair else ():
             self.tell(*told)
-        return result
 
     def tell(self, what: str, advice: str) -> None:
         """Note what is said of the loss, the last that is found."""

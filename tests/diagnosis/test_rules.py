@@ -581,6 +581,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         said) for name, said, term in (
             ("numbers", "HD113", lambda y: y.square().mean().item()), ("outputs", "", lambda y: y.square().mean()),
             ("a constant", "", lambda y: 3.0), ("show", "", lambda y: y.mean() - y.mean().detach()),
+            ("a stack by name", "", lambda y: torch.stack(tensors=[(1j + y.square().mean()).abs()]).sum()),
             ("a stack", "HD113", lambda y: torch.stack([y.mean(), y.square().mean().detach()]).sum()),
             ("angles to one", "HD113", lambda y: F.normalize(y)[:, 0].clamp(-1, 1).acos().mean()),
             ("angles", "", lambda y: F.normalize(y)[:, 0].clamp(-0.999, 0.999).acos().mean()))),
