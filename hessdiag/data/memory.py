@@ -116,9 +116,9 @@ def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: 
     for part in parts:
         try:
             found.append(_halving(measure, part))
+        except HessdiagError:  # a ValueError
+            raise
         except (IndexError, ValueError) as error:  # of ids, or numbers, that the first examples do not have
-            if isinstance(error, HessdiagError):
-                raise
             raise HessdiagError(f"an example from number {part.offset} on cannot be run ({one_line(error)})") from error
         advance(step)
     return sum(found, Sums())

@@ -35,7 +35,7 @@ from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
-from hessdiag.diagnosis.roles import Graph, mixing_views, passes_unchanged
+from hessdiag.diagnosis.roles import Graph, mixing_views, passes_unchanged, shapes_of
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
@@ -244,7 +244,7 @@ def poured(seen: Trace, inputs: Sequence[GradientEdge], examples: int) -> str:
         for view in mixing_views(Graph(seen.y.grad_fn, (), ()), examples) if leaves else ():
             way = [*walk(view, parents_of)]
             if leaves & {*way} and all(passes_unchanged(node) or hasattr(node, "variable") for node in way):
-                return f"{view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
+                return shapes_of(view)
     return ""
 
 

@@ -16,7 +16,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE
-from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views
+from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes_of
 from hessdiag.results.numbers import short
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -158,9 +158,8 @@ def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math
     if value.grad_fn is None:
         return calls.found
     for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
-        what = f"The loss views outputs of {view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
         advice = "Transpose first: `permute(0, 2, 3, 1)` moves the classes of (B, C, H, W) last."
-        calls.tell(f"{what}, which mixes their axes.", advice)
+        calls.tell(f"The loss views outputs of {shapes_of(view)}, which mixes their axes.", advice)
     if any(endless_slopes(graph)):
         what = "The loss hands numbers to a sqrt or acos that may be 0 or 1, where its slope has no end."
         calls.tell(what, "Add 1e-6 to what a root reads, and clamp to 1 - 1e-6 what an arc cosine does.")

@@ -456,9 +456,10 @@ def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
     zeros in their place ask for nothing, as advantages that weigh log-probabilities.
     """
     if last in RANGES and targets is not None and targets.numel() == y.numel():
+        low, high = RANGES[last]
         with suppress(Exception):  # a loss of the user's, of other targets
             if bool(_with_slope(lambda z: loss.of_all(z, torch.zeros_like(targets)), y)[1].any()):
-                return float(((targets < RANGES[last][0] - NEAR) | (targets > RANGES[last][1] + NEAR)).double().mean())
+                return float(((targets < low - NEAR) | (targets > high + NEAR)).double().mean())
     return 0.0
 
 

@@ -350,13 +350,18 @@ def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
     )
 
 
+def shapes_of(view: Node) -> str:
+    """What a view takes as what."""
+    return f"{view._saved_self_sym_sizes} as {tuple(view._input_metadata[0].shape)}"
+
+
 def endless_slopes(graph: Graph) -> Iterator[Node]:
     """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero; and arc
     cosines of numbers that a clamp lets be 1, as it does below 1 by less than rounding.
     """
     for node in (graph.root, *graph.consumers):
-        if node.name() in ("AcosBackward0", "AsinBackward0") and parents_of(node):
-            most = getattr(parents_of(node)[0], "_saved_max", None)
+        clamps = parents_of(node) if node.name() in ("AcosBackward0", "AsinBackward0") else []
+        for most in (getattr(clamp, "_saved_max", None) for clamp in clamps):
             if most is not None and torch.tensor(float(most), dtype=torch.float32) >= 1:
                 yield node
         root = node._saved_result if node.name() == "SqrtBackward0" else None

@@ -19,7 +19,7 @@ from hessdiag.diagnosis.network_view import (
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
-from hessdiag.results.numbers import root, short, trimmed
+from hessdiag.results.numbers import root, short, trimmed, whole
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
@@ -254,13 +254,13 @@ def _fed_back(net: Net) -> Finding | None:
 
 def drowned(net: Net) -> Finding | None:
     """HD110: what a layer reads of a softmax over units is nearly the same for every example."""
-    path = next((o for o, layer in net.layers.items() if 0 < layer.x_varies < VARIES), None)
-    sources = net.layers[path].sources if path is not None else ()
-    shared = tuple(net.name_of(o) for o in sources if o in net.weight_of and "softmax" in net.layers[o].labels)
-    if path is None or not shared:
+    thin = [layer for layer in net.layers.values() if 0 < layer.x_varies < VARIES][:1]
+    sources = [o for layer in thin for o in layer.sources if o in net.weight_of]
+    shared = tuple(net.name_of(o) for o in sources if "softmax" in net.layers[o].labels)
+    if not shared:
         return None
-    varies, usual = net.layers[path].x_varies, trimmed(100 * VARIES)
-    message = f"Only {short(100 * varies)} % of the input of {path} varies between examples (usual: above {usual} %)."
+    varies, where, usual = thin[0].x_varies, thin[0].path, trimmed(100 * VARIES)
+    message = f"Only {short(100 * varies)} % of the input of {where} varies between examples (usual: above {usual} %)."
     advice = "Take a ReLU in place of that softmax."
     return Finding("HD110", "warning", shared, message, advice, varies, VARIES)
 
@@ -293,13 +293,13 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if signals.beyond > OUT_OF_REACH and math.isnan(signals.floor):
-        share, usual = (f"{100 * each:.0f} %" for each in (signals.beyond, OUT_OF_REACH))
+        share, usual = map(whole, (signals.beyond, OUT_OF_REACH))
         message = f"{share} of the targets are outside of the range of the {ends} at the end (usual: below {usual})."
         advice = f"Return the outputs of {listed(blocks)} without the {ends}, with `F.mse_loss`, or scale the targets."
         return Finding("HD113", "warning", blocks, message, advice, signals.beyond, OUT_OF_REACH)
     if not signals.floor > OUT_OF_REACH:
         return _misfit(net, blocks)
-    share, usual = (f"{100 * each:.0f} %" for each in (min(signals.floor, 1.0), OUT_OF_REACH))
+    share, usual = map(whole, (min(signals.floor, 1.0), OUT_OF_REACH))
     message = f"The network ends in a {ends}, which keeps {share} of the loss out of reach (usual: below {usual})."
     advice = f"Take the {ends} away, or scale the targets into its range."
     if signals.bounded == "cosine":
@@ -405,7 +405,7 @@ def unseen(net: Net) -> Finding | None:
     if steps or not signals.repeated > REPEATED_OUTPUTS:
         return None
     first = tuple(net.name_of(o) for o in net.backbone[:1])
-    share, usual = (f"{100 * each:.0f} %" for each in (signals.repeated, REPEATED_OUTPUTS))
+    share, usual = map(whole, (signals.repeated, REPEATED_OUTPUTS))
     message = f"{share} of the examples have exactly the outputs of others, whose inputs differ (usual: below {usual})."
     advice = "Look for inputs outside of a range or a table, and for rounding, on the way from the inputs."
     return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
@@ -493,7 +493,7 @@ def saturation(net: Net) -> Finding | None:
     if not (paths := worst_first(hit)):
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
-    share, usual = (f"{100 * each:.0f} %" for each in (worst, SATURATED))
+    share, usual = map(whole, (worst, SATURATED))
     message = f"{share} of the units after {listed(blocks)} are at an end of tanh or sigmoid (usual: below {usual})."
     advice = f"Multiply {blocks[0]} by {short(max(net.layers[paths[0]].out_sq, 1.0) ** -0.5)}: it then writes size 1."
     aside = paths[0] not in net.chain or (net.signals.bounded and paths[0] in net.signals.sources)  # as targets may
@@ -507,7 +507,7 @@ def peaked_attention(net: Net) -> Finding | None:
     if not (blocks := worst_first(hit)):
         return None
     carried = all(net.layers[o].x_sq > CARRIED for o, p in net.weight_of.items() if p.name in hit)
-    share, usual = (f"{100 * each:.0f} %" for each in (hit[blocks[0]], PEAKED))
+    share, usual = map(whole, (hit[blocks[0]], PEAKED))
     message = f"In {share} of its rows attention of {listed(blocks)} is on one key alone (usual: below {usual})."
     advice = "Draw queries and keys smaller, normalise them, or divide the logits by the root of the width of a head."
     return Finding("HD112", "note" if carried else "warning", blocks, message, advice, hit[blocks[0]], PEAKED)
@@ -545,7 +545,7 @@ def stays(net: Net) -> Finding | None:
     first, last = net.signals.initial_loss, net.signals.fitted_loss
     if not (first > 0 and STAYS * first < last < RISES * first):
         return None
-    share, usual = (f"{100 * each:.0f} %" for each in (last / first, STAYS))
+    share, usual = map(whole, (last / first, STAYS))
     message = f"Training on this batch alone leaves {share} of its loss (usual: below {usual})."
     advice = "Look for a wrong axis, sign or scale in the loss, inputs that do not arrive, and frozen weights."
     if after := net.signals.fitted:

@@ -51,6 +51,15 @@ def root(square: float) -> str:
     return short(math.sqrt(square))
 
 
+def whole(share: float) -> str:
+    """A share in whole percent, as of examples or units.
+
+    >>> whole(0.355)
+    '36 %'
+    """
+    return f"{100 * share:.0f} %"
+
+
 def trimmed(value: float) -> str:
     """The same without the zeros at its end, for thresholds and the like, which are no measurements.
 
