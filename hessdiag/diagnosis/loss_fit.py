@@ -62,7 +62,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     likely = last == "softmax" and kind == "other"
-    meant = likely and targets is not None and targets.shape == at.shape and sums_to_one(targets, -1)
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     how = {"within": bounds is not None and len(_pieces(part)) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
@@ -77,7 +76,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, varied, at, targets, best) if bounds and not meant and not costly else math.nan,
+        "floor": _floor(of, varied, at, targets, best, likely=likely) if bounds and not costly else math.nan,
         **asked,
         **(would_broadcast(y, targets) if loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part))]),
@@ -210,21 +209,24 @@ ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the 
 SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 
 
-def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float) -> float:
+def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *, likely: bool) -> float:
     """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs.
 
-    Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them.
+    Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them, and if
+    probabilities are `likely` also where the same free ones do for all: these would be no guess of the targets.
     """
     if not chance > 0:
         return math.nan
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        bounded = _descended(lambda z: of(z, targets), y)[0]
+        bounded = _lowest(lambda z: of(z, targets), (y, -y), NEAR * chance)[0]  # a clamp behind may be flat at one
         try:
             best = _descended(lambda z: free(z, targets), y)[0]
         except Exception:  # it takes probabilities, and says so
             best = _descended(lambda z: free(z.sigmoid(), targets), y)[0]
-        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
-            return (bounded - best) / (chance - best)
+        gain = chance - best
+        alike = likely and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + SOME_SHARE * gain
+        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance and not alike:
+            return (bounded - best) / gain
     return math.nan
 
 

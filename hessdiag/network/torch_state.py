@@ -410,6 +410,7 @@ def _one_pixel_high(convolution: Callable[..., Tensor], neutral: Mapping[str, in
     """A convolution of sequences as that of images one pixel high; `neutral` has its arguments, as they are there.
 
     Torch's own second derivatives fail in forward mode where it takes oneDNN's kernels, as for batches in float32.
+    What it writes lies as torch's does, whatever the inputs: models take views of it.
     """
 
     def convolved(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
@@ -417,7 +418,7 @@ def _one_pixel_high(convolution: Callable[..., Tensor], neutral: Mapping[str, in
         for name in how.keys() - {"groups"}:
             given = how[name]
             how[name] = given if isinstance(given, str) else (neutral[name], *np.atleast_1d(given).tolist())
-        return convolution(input.unsqueeze(-2), weight.unsqueeze(-2), bias, **how).squeeze(-2)
+        return convolution(input.unsqueeze(-2), weight.unsqueeze(-2), bias, **how).squeeze(-2).contiguous()
 
     return convolved
 
@@ -540,7 +541,8 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
     attend: Any = torch.ops.aten._scaled_dot_product_attention_math.default
     y: Tensor = attend(query, key, value, mask, *positional, **given)[0]
-    return y
+    as_given = query.dim() < 4 or query.is_contiguous()  # else it lies as queries do: models take views of it
+    return y if as_given else y.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _multi_head_attention(*args: Any, need_weights: bool = True, **kwargs: Any) -> tuple[Tensor, Tensor | None]:

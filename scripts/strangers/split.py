@@ -6,9 +6,9 @@ before.
 
 Cases apart, whose source is the address of a report or a repository, were written without sight of the rules and of
 what they say of any network. They are held out whatever their hash, and counted as they were first scored. So are
-those of later such sets: the second is called blind, the third blind3, and so on up to blind49. Authors
+those of later such sets: the second is called blind, the third blind3, and so on up to blind51. Authors
 of the others were asked for faults of new kinds; blind13 to blind16 are samples: every report that a list of searches
-brings up and that can be rebuilt, as blind21 to blind49 are; blind17 to blind20 are of commits that mend a model, in
+brings up and that can be rebuilt, as blind21 to blind51 are; blind17 to blind20 are of commits that mend a model, in
 lists of repositories.
 """
 
@@ -23,7 +23,7 @@ Blind = Literal[
     "blind21", "blind22", "blind23", "blind24", "blind25", "blind26", "blind27", "blind28", "blind29", "blind30",
     "blind31", "blind32", "blind33", "blind34", "blind35", "blind36", "blind37", "blind38",
     "blind39", "blind40", "blind41", "blind42",
-    "blind43", "blind44", "blind45", "blind46", "blind47", "blind48", "blind49",
+    "blind43", "blind44", "blind45", "blind46", "blind47", "blind48", "blind49", "blind51",
 ]  # fmt: skip
 Part = Literal["writing", "held out", "apart"] | Blind
 

@@ -109,12 +109,13 @@ def _rows(model: nn.Module, one: Tensor, names: list[str]) -> dict[str, Tensor]:
 
 
 def test_attention_takes_every_kind_of_mask_as_torch_does() -> None:
-    q, k, v = torch.randn(3, 2, 4, 5, dtype=torch.float64)
+    q, k, v = torch.randn(3, 2, 4, 3, 5, dtype=torch.float64).transpose(2, 3)  # heads, of which models take views
     seen = torch.tensor([[True, False, True, True], [False, True, False, False]] * 2)
     for mask in (None, seen, torch.where(seen, 0.5, -torch.inf).double()):
         expected = F.scaled_dot_product_attention(q, k, v, mask)
         with measuring(nn.Linear(1, 1)), user_code():
-            torch.testing.assert_close(F.scaled_dot_product_attention(q, k, v, mask), expected, rtol=1e-12, atol=1e-13)
+            y = F.scaled_dot_product_attention(q, k, v, mask)
+        torch.testing.assert_close(y, expected, rtol=1e-12, atol=1e-13, check_stride=True)
 
 
 @pytest.mark.parametrize("layer", [
@@ -125,10 +126,10 @@ def test_attention_takes_every_kind_of_mask_as_torch_does() -> None:
 ])  # fmt: skip
 def test_a_hessian_goes_through_convolutions_of_sequences(layer: nn.Module) -> None:
     """In float32, where torch takes other kernels than in float64."""
-    x = torch.randn(6, 4, 9)
+    x = torch.randn(6, 9, 4).mT
     expected = layer(x)
     with measuring(layer), user_code():
-        torch.testing.assert_close(layer(x), expected)
+        torch.testing.assert_close(layer(x), expected, check_stride=True)
         torch.testing.assert_close(layer(x[0]), expected[0])
     model, targets = nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.LazyLinear(2)), torch.arange(6) % 2
     model(x)
