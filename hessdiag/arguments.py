@@ -91,9 +91,7 @@ def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
 
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
-            raise HessdiagError(
-                f"parameter {name!r} is on the meta device, without a value: build the model on another"
-            )
+            raise HessdiagError(f"parameter {name!r} is on the meta device, without a value: build it on another")
         if not bool(parameter.data.isfinite().all()):
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = [*model.parameters(), *inputs]

@@ -251,7 +251,6 @@ KINDS: dict[str, Kind] = {
     "no_grad layer": Kind(mlp(no_grad_layer)),
     "straight through": Kind(mlp(lambda m, h: h + (h.sign() - h).detach())),
     "loops": Kind(mlp(loops)),
-    # A branch on the values of one example at a time.
     "branches": Kind(mlp(lambda m, h: torch.stack([r.tanh() if bool(r.sum() > 0) else r.square() for r in h]))),
     "masked": Kind(mlp(lambda m, h: torch.where(h > 0, h.tanh(), 0.1 * h.square()))),
     "in place": Kind(mlp(in_place)),

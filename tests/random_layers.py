@@ -216,10 +216,7 @@ add({
         weight=lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128)),
     ),
     # Functions of the tensor alone.
-    "relu": plain(F.relu),
-    "tanh": plain(torch.tanh),
-    "gelu": plain(F.gelu),
-    "silu": plain(F.silu),
+    **{function.__name__: plain(function) for function in (F.relu, torch.tanh, F.gelu, F.silu)},
     "softmax": plain(lambda h: h.softmax(-1)),
     "square": plain(torch.square),
     "detached_gate": plain(lambda h: h * h.detach().sigmoid()),

@@ -62,10 +62,8 @@ def sketch_per_batch(
     """
     size, own = problem.batch.size, [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     if GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) > memory.total:
-        raise HessdiagError(
-            f"max_memory leaves {memory.total} bytes for examples: method 'sketch' per batch needs more for two"
-            f" directions of {GROUP} of them at once: use method 'probe'"
-        )
+        what = f"method 'sketch' per batch needs more for two directions of {GROUP} of them at once: use method 'probe'"
+        raise HessdiagError(f"max_memory leaves {memory.total} bytes for examples: {what}")
 
     def measure(count: int, stage: str) -> tuple[Array, Array, int]:
         rounds = _Rounds.of(problem, memory, count)

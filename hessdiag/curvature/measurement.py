@@ -79,9 +79,8 @@ class Settings:
             return Plan("probe", False, "asked for")
         if self.matrix == "hessian":
             if self.method == "sketch":
-                raise HessdiagError(
-                    "method 'sketch' is for the Gauss-Newton matrix, not matrix 'hessian': use method 'probe'"
-                )
+                what = "method 'sketch' is for the Gauss-Newton matrix, not matrix 'hessian'"
+                raise HessdiagError(f"{what}: use method 'probe'")
             if self.method == "exact":
                 return Plan("exact", False, "asked for: products with every unit vector")
             return Plan("probe", False, "Hessian products in weight space")

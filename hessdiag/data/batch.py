@@ -95,6 +95,7 @@ class Layout:
             raise HessdiagError("the model returned other tensors than in its first call: measure one kind at a time")
         rows = []
         for value, (shape, _, over) in zip(held, self.parts, strict=True):
+            value = value.unsqueeze(0) if over and size == 1 and value.shape == shape else value  # was squeezed
             if value.shape != (size, *shape)[not over :]:
                 returned = f"the model returned a tensor of shape {tuple(value.shape)} for {size} examples"
                 raise CoupledError(f"{returned}, which does not run over them first: pass per='batch' (--per batch)")
@@ -144,20 +145,17 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     at = place_of_examples(y, size, dim)
-    y = y.reshape(1, 1) if size is None and y.dim() == 0 else y.movedim(at, 0) if at else y
+    one = y.dim() == 0 and size in (None, 1)  # whose dimension `.squeeze()` took away
+    y = y.reshape([1] * (2 - bool(size))) if one else y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y, at = positions_apart(y, size or 1, dim), dim
     if size is not None and y.shape[:1] != (size,):
-        raise HessdiagError(
-            f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension must run"
-            " over the examples; if it is the loss, pass loss='model' (--loss model), and if all inputs are one"
-            " example, as a graph is, examples='one'"
-        )
+        first = f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension must"
+        how = "if it is the loss, pass loss='model' (--loss model), and if all inputs are one example, as a graph is,"
+        raise HessdiagError(f"{first} run over the examples; {how} examples='one'")
     if y.dtype not in (torch.float32, torch.float64):
-        raise HessdiagError(
-            f"the model returned {y.dtype} outputs: switch autocast off, and return real floating-point numbers"
-            " (not an argmax, but what it is taken of)"
-        )
+        how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"
+        raise HessdiagError(f"the model returned {y.dtype} outputs: {how}")
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
     form = Form(flat or y.dim() == 1, at)
     return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, form, -1 if last else None)
@@ -682,10 +680,8 @@ def _common_size(tensors: Sequence[Tensor]) -> int:
     sizes = {tuple(t.shape[:1]) for t in tensors}
     if len(sizes) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-        raise HessdiagError(
-            f"inputs and targets have shapes {shapes}: the first dimension must be the same batch, or pass batch_dim,"
-            ' or examples="one" where all of them together are one example'
-        )
+        how = 'must be the same batch, or pass batch_dim, or examples="one" where all of them together are one example'
+        raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension {how}")
     ((size,),) = sizes
     if size == 0:
         raise HessdiagError("the batch is empty: pass at least one example")

@@ -99,10 +99,8 @@ class Noise(TorchFunctionMode):
             return made
         value = next(self.handed_out, None)
         if value is None or value.shape != made.shape:
-            raise HessdiagError(
-                f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples alike:"
-                ' draw them with the examples first, or pass mode="eval" (--eval)'
-            )
+            drawn = f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples"
+            raise HessdiagError(f'{drawn} alike: draw them with the examples first, or pass mode="eval" (--eval)')
         return made.copy_(value) if func.__name__.endswith("_") else value.clone()
 
 

@@ -138,10 +138,8 @@ def _holds_batches(content: Any) -> bool:
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:
     expected, found = ([tuple(value.shape[1:]) for value in each.leaves] for each in (first, batch))
     if not first.structure and expected != found:
-        raise HessdiagError(
-            f"{label}: the examples from number {batch.offset} on have inputs and targets of shapes {found}, those"
-            f" before {expected}: pad or crop them to one shape"
-        )
+        which = f"the examples from number {batch.offset} on have inputs and targets of shapes {found}"
+        raise HessdiagError(f"{label}: {which}, those before {expected}: pad or crop them to one shape")
 
 
 def _batch(content: Any, label: str, read: Read) -> Batch:

@@ -274,7 +274,7 @@ class CrossEntropy(Loss):
         if targets is None or self.label_smoothing or is_like_outputs(y, targets):
             return None
         counted = self._counted(y, targets)
-        return counted * _per_example(self._shares(y, targets), counted)
+        return counted * self._shares(y, targets).view(-1, *[1] * (counted.dim() - 1))
 
     def _classes_last(self, values: Tensor, y: Tensor) -> Tensor:
         """A view of values like `y`, or of several like it, with the classes in the last dimension."""
@@ -284,7 +284,7 @@ class CrossEntropy(Loss):
         """p and s."""
         targets = required(self.name, targets)
         tau = self._tau(y, targets)
-        s = tau.sum(dim=-1, keepdim=True) * _per_example(self._shares(y, targets), tau)
+        s = tau.sum(dim=-1, keepdim=True) * self._shares(y, targets).view(-1, *[1] * (tau.dim() - 1))
         return F.softmax(self._classes_last(y, y), dim=-1), s
 
     def _projected(self, y: Tensor, factor: Tensor, p: Tensor, z: Tensor) -> Tensor:
@@ -319,10 +319,6 @@ class CrossEntropy(Loss):
             return y.new_full((len(y),), 1 / self.divisor)
         number = self.divisors(y, targets)
         return 1 / torch.where(number > 0, number, 1)
-
-
-def _per_example(values: Tensor, like: Tensor) -> Tensor:
-    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 @dataclass(frozen=True)
@@ -362,7 +358,7 @@ class CallableLoss(Loss):
     """
 
     def __init__(self, function: LossFunction, reading: Reading | None = None) -> None:
-        self.function, self.reading = function, reading or Reading()
+        self.function, self.reading, self.copies = function, reading or Reading(), 1
         self.name = getattr(function, "__name__", type(function).__name__)
 
     @property
@@ -371,8 +367,8 @@ class CallableLoss(Loss):
         return BatchLoss(self.function, self.reading)
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        each = [self._one(y[b : b + 1], None if targets is None else targets[b : b + 1]) for b in range(len(y))]
-        return torch.stack(each)
+        rows = [[b] * self.copies for b in range(len(y))]
+        return torch.stack([self._one(y[row], None if targets is None else targets[row]) for row in rows])
 
     def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """The function of several examples at once, as its author means it; it may write to what it is given."""
@@ -394,24 +390,27 @@ class CallableLoss(Loss):
         try:
             values = self.value(y, targets)
         except REFUSALS as error:
-            raise self._unusable(y, targets, error) from error
+            self.copies, values = 2, y[:0]  # of each example, where `.squeeze()` takes away the dimension of one
+            with suppress(*REFUSALS):
+                values = self.value(y, targets)
+            if not (len(values) and self.is_mean(y, targets)):
+                raise self._unusable(y, targets, error) from error
         if not bool(values.isfinite().all()):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
                 why = "look for targets that are NaN or infinite, and leave them out"
                 if targets is None or bool(targets.isfinite().all()):
                     why = first_broken(lambda: self.of_all(y, targets))
                 raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: {why}")
-            raise CoupledError(
-                f"the loss {self.name!r} is NaN or infinite for some examples on their own: pass per='batch'"
-                " (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
-            )
+            how = "pass per='batch' (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
+            raise CoupledError(f"the loss {self.name!r} is NaN or infinite for some examples on their own: {how}")
         if not twice:
             return
         try:
             self.hessian_product(y, targets, torch.ones_like(y))
         except REFUSALS as error:
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
-            raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
+            how = "operations that can, such as clamp, exp and sums, or leave curvature out: quick=True (--quick)"
+            raise HessdiagError(f"{message} {how}") from error
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and Hessian product."""
@@ -640,11 +639,9 @@ def class_dimension(
         fitting = [dim for dim in possible if targets.shape[1:] == shapes[dim]]
         if not fitting or targets.is_floating_point():
             wanted = " or ".join(str((len(targets), *shape)) for shape in shapes.values())
-            raise HessdiagError(
-                f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, integers of"
-                f" shape {wanted}, or probabilities of the outputs' shape {(len(targets), *y.shape[1:])}; pass"
-                " class_dim=-1 (--output :-1) where the classes are last"
-            )
+            told = f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, integers of"
+            or_else = f"shape {wanted}, or probabilities of the outputs' shape {(len(targets), *y.shape[1:])}"
+            raise HessdiagError(f"{told} {or_else}; pass class_dim=-1 (--output :-1) where the classes are last")
     if len(fitting) > 1 and usual is not None:
         fitting = [usual % y.dim()]
     if len(fitting) > 1:
@@ -694,7 +691,7 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
 
 def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
     if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
-        raise HessdiagError(
-            f"targets hold classes {int(targets.min())} to {int(targets.max())}, but the network has {classes} outputs:"
-            f" class indices run from 0 to {classes - 1}; targets of a regression are floats"
+        held = (
+            f"targets hold classes {int(targets.min())} to {int(targets.max())}, but the network has {classes} outputs"
         )
+        raise HessdiagError(f"{held}: class indices run from 0 to {classes - 1}; targets of a regression are floats")

@@ -97,9 +97,8 @@ def read_loss(  # noqa: PLR0913, keyword-only options
         value = resolved.of_all(y, theirs)
     except RuntimeError as error:  # where all are one example, shapes have not been compared
         what = f"outputs {tuple(y.shape)} and targets {tuple(batch.leaves[-1].shape)} ({one_line(error)})"
-        raise HessdiagError(
-            f"the loss {resolved.name!r} cannot be called with {what}: pass a target for each"
-        ) from error
+        call = f"the loss {resolved.name!r} cannot be called with {what}"
+        raise HessdiagError(f"{call}: pass a target for each") from error
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad} if value.requires_grad else {}
     found = torch.autograd.grad(value, [*weights.values()], allow_unused=True) if weights else ()
     resolved.held = tuple(name for name, gradient in zip(weights, found, strict=True) if gradient is not None)

@@ -218,9 +218,8 @@ class Products:
                 right = mode
         if not right:
             why = "; ".join(f"{mode}: {self.passed_over[mode]}" for mode in AD_MODES)
-            raise HessdiagError(
-                f"no way to a right {self.matrix} product of this model ({why}): try matrix='ggn' (--matrix ggn)"
-            )
+            what = f"no way to a right {self.matrix} product of this model ({why})"
+            raise HessdiagError(f"{what}: try matrix='ggn' (--matrix ggn)")
         return right
 
 

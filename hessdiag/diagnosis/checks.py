@@ -107,10 +107,8 @@ def _again(
     """
     watched = watch(model, few, blocks)
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
-        raise HessdiagError(
-            "two forward passes of the same batch differ: a layer draws random numbers and is no dropout;"
-            ' pass mode="eval" (--eval) where it draws in training alone, or leave it out'
-        )
+        why = "a layer draws random numbers and is no dropout, or keeps a state; leave that out, or pass mode='eval'"
+        raise HessdiagError(f"two forward passes of the same batch differ: {why} (--eval) if it does so in training")
     return (*examples_apart(model, few, blocks, watched, seed=seed)[:2], poured(*watched, few.size))
 
 
@@ -262,10 +260,8 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None
     if not off <= SAME[y.dtype] * _largest(y):
         rounding = _moved_by_rounding(model, part, y)
         if float(rounding.median()) > CHAOS * float(y.abs().median()):
-            raise HessdiagError(
-                "the model is chaotic: one rounding of its weights changes all of its outputs, so that its gradients"
-                " are noise; draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)"
-            )
+            what = "the model is chaotic: one rounding of its weights changes all outputs, so that gradients are noise"
+            raise HessdiagError(f"{what}; draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)")
         if not off <= CHAOTIC * float(rounding.max()):
             raise mixing()
 
@@ -354,10 +350,10 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
     except REFUSALS as error:
         if is_out_of_memory(error):
             raise
-        which = "an example on its own" if part.size == 1 else f"{part.size} of the examples on their own"
-        raise HessdiagError(
-            f"{which} cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
-        ) from error
+        why = f"cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
+        if part.size > 1:
+            raise HessdiagError(f"{part.size} of the examples on their own {why}") from error
+        raise CoupledError(f"an example on its own {why}, also one: .squeeze(-1) in place of .squeeze()") from error
 
 
 def mixing() -> HessdiagError:

@@ -52,8 +52,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         return varied(bound(z), targets)
 
     if kind == "other":
-        options: dict[str, Any] = {"free": not any(endless) and last != "LogSoftmax", "tried": few if costly else None}
-        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bound, **options)
+        free, tried = not any(endless) and last != "LogSoftmax", few if costly else None
+        chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bounds, free=free, tried=tried)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
@@ -61,7 +61,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
-    likely = last == "softmax" and kind == "other"
+    soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     how = {"within": bounds is not None and len(_pieces(part)) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
@@ -76,7 +76,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, varied, at, targets, best, likely=likely) if bounds and not costly else math.nan,
+        "floor": _floor(of, varied, at, targets, best, soft=soft) if bounds and not costly else math.nan,
         **asked,
         **(would_broadcast(y, targets) if loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part))]),
@@ -141,7 +141,7 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
 
 
 def _of_constant(
-    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound, *, free: bool, tried: Any = None
+    loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound | None, *, free: bool, tried: Any
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
     from there if the loss is not `tried` on few outputs and targets; of outputs that are not `free`, log-probabilities,
@@ -153,8 +153,9 @@ def _of_constant(
     rows = y.flatten(0, -2).double()
     mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
 
-    def of(row: Tensor, bound: Bound = lambda z: z) -> Tensor:
-        return loss(bound(row.expand_as(y).contiguous()), targets)
+    def of(row: Tensor, bound: Bound | None = None) -> Tensor:
+        z = row.expand_as(y).contiguous()
+        return loss(bound(z) if bound else z, targets)
 
     try:
         some, theirs = tried or (y, targets)
@@ -162,14 +163,17 @@ def _of_constant(
         whole, half = (float(loss(each, theirs).detach()) for each in (small, small / 2))
         guesses = [mean, zero] if free else [rows.logsumexp(0).to(y) - math.log(len(rows)), zero.log_softmax(-1)]
         found = [(float(of(each).detach()), each) for each in guesses]
-        if free and tried is None and len(rows) >= ROWS_PER_OUTPUT * len(mean):
+        constant = min(value for value, _ in found)
+        many = len(rows) >= ROWS_PER_OUTPUT * len(mean)
+        if free and tried is None and (many or bound):
             least, row = _descended(lambda z: of(z, bound), mean)
-            found.append((least, bound(row.expand_as(y).contiguous())))
+            constant = min(constant, least)
+            found += [(least, bound(row.expand_as(y).contiguous()) if bound else row)] * many
     except Exception:  # a loss of the user's, of outputs that it was not made for
         return math.nan, math.nan, math.nan
     told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
     least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
-    return least, mean_sq(row), min(value for value, _ in found)
+    return least, mean_sq(row), constant
 
 
 ROWS_PER_OUTPUT = 8  # fewer are fitted one by one
@@ -209,22 +213,22 @@ ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the 
 SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 
 
-def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *, likely: bool) -> float:
+def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *, soft: bool) -> float:
     """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs.
 
-    Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them, and if
-    probabilities are `likely` also where the same free ones do for all: these would be no guess of the targets.
+    Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them, and of
+    `soft` labels where it is as well off with the same for all: it takes no outputs that do not sum to one.
     """
     if not chance > 0:
         return math.nan
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        bounded = _lowest(lambda z: of(z, targets), (y, -y), NEAR * chance)[0]  # a clamp behind may be flat at one
+        bounded = min(_descended(lambda z: of(z, targets), start)[0] for start in (y, -y))  # one may be clamped off
         try:
             best = _descended(lambda z: free(z, targets), y)[0]
         except Exception:  # it takes probabilities, and says so
             best = _descended(lambda z: free(z.sigmoid(), targets), y)[0]
         gain = chance - best
-        alike = likely and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + SOME_SHARE * gain
+        alike = soft and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
         if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance and not alike:
             return (bounded - best) / gain
     return math.nan
@@ -250,7 +254,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         if not bool(own.any()):
             return {"stuck": _is_stuck(free, y, noise, now)}
-        least, best, each = _lowest(free, others, enough)
+        least, best, each = _lowest(free, others[::-1] if within else others, enough)  # far ones may be flat there
         losses = [float(free(each).detach()) for each in (best, *others, noise)]
         change = max(abs(each - now) for each in losses if math.isfinite(each))
         felt = _with_slope(free, others[0])[1] * (others[1] - others[0])
@@ -263,7 +267,8 @@ def _asked(  # noqa: PLR0913, keyword-only options
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
             moved = [z for y in (best - each, best) for z in _tensors(y, part)]
             found["agrees"] = max((a for z in moved if not math.isnan(a := _agreement(z, targets))), default=math.nan)
-        asks = pairs or losses[0] != float(of(best, targets.roll(1, 0)).detach())
+        tried = (best, y) if within else (best,)
+        asks = pairs or any(float((free(z) - of(z, targets.roll(1, 0))).detach()) for z in tried)
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size
@@ -271,7 +276,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
 
 
 def _lowest(of: Callable[[Tensor], Tensor], starts: Sequence[Tensor], enough: float) -> tuple[float, Tensor, Tensor]:
-    """The least loss, or one that is enough, its outputs, and their start: a loss may take no negative ones."""
+    """A loss that is enough, or the least from the last start, its outputs and start: it may take no negative ones."""
     least, best, start = math.inf, starts[0], starts[0]
     for each in starts:
         value, end = _descended(of, each, enough)

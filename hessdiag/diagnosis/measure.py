@@ -79,15 +79,15 @@ def measure(  # noqa: PLR0913, keyword-only options
     with fixed_statistics() if problem.coupled else nullcontext():  # in normalisations alone examples may meet
         try:
             problem, mixed = check_few(problem, few, settings, before=like)
-        except CoupledError:
-            problem, mixed = _meeting(problem, settings, whole), set()
+        except CoupledError as error:
+            problem, mixed = _meeting(problem, settings, whole, error), set()
 
     def moments(problem: Problem, examples: int) -> tuple[Problem, Sums, tuple[Signals | None, str]]:
         how: dict[str, Any] = {"chunk": _chunk(problem, memory), "mixed": mixed, "signals": examples}
         try:
             return problem, *sum_moments(problem, settings, **how)
-        except CoupledError:
-            problem = _meeting(problem, settings, whole)
+        except CoupledError as error:
+            problem = _meeting(problem, settings, whole, error)
             return problem, *sum_moments(problem, settings, **how)
 
     measured: list[Measured] = []
@@ -100,10 +100,8 @@ def measure(  # noqa: PLR0913, keyword-only options
         problem, sums, found = moments(problem, shown)
         misread = misread_in(problem, sums)
         if misread and measured:
-            raise HessdiagError(
-                f"block {next(iter(misread))!r} is used in another way from example {batch.offset} on:"
-                " measure batches that take the same path through the model, one kind at a time"
-            )
+            which = f"block {next(iter(misread))!r} is used in another way from example {batch.offset} on"
+            raise HessdiagError(f"{which}: measure batches that take the same path through the model, one at a time")
         if misread:  # its Jacobian cannot be had by a rule
             plain = [replace(b, structured=b.structured and b.name not in misread) for b in problem.blocks]
             problem = problem.read_as(plain)
@@ -117,10 +115,10 @@ def measure(  # noqa: PLR0913, keyword-only options
     return measured
 
 
-def _meeting(problem: Problem, settings: Settings, whole: bool) -> Problem:
+def _meeting(problem: Problem, settings: Settings, whole: bool, error: CoupledError) -> Problem:
     """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
     if not settings.quick or problem.noted.get("meeting") or not whole:
-        raise checks.mixing()
+        raise error
     few = problem.batch.narrow(0, checks.MORE)
     with checks.moved(problem.model, settings.seed) if checks.alike(few.call(problem.model)) else nullcontext():
         meeting = checks.where_mixed(problem, few, settings.seed)
@@ -159,10 +157,8 @@ def bounded(memory: MemoryBudget, problem: Problem) -> MemoryBudget:
     least = held + WORKING * problem.shape.bytes_per_example(COTANGENTS)
     if memory.total < least:
         asked, taken, data, wanted = (f"{-(-size // 2**20)}MiB" for size in (memory.total, parameters, inputs, least))
-        raise HessdiagError(
-            f"max_memory {asked}: gradients of {taken} of parameters, {data} of inputs and one example at a time take"
-            f" about {wanted}: pass at least that, or a smaller batch"
-        )
+        what = f"gradients of {taken} of parameters, {data} of inputs and one example at a time take about {wanted}"
+        raise HessdiagError(f"max_memory {asked}: {what}: pass at least that, or a smaller batch")
     left = memory.total - MEASURED * parameters - COPIES * inputs
     return replace(memory, total=left, chunk=min(memory.chunk, max(memory.total - held, 0) // OVERHEAD))
 

@@ -234,7 +234,8 @@ def operations(net: Net) -> Finding | None:
     more, usual = f", and {len(blocks) - 1} more times," if len(blocks) > 1 else "", root(GROWN)
     message = f"Between {listed(sources)} and {blocks[0]}{more} signals grow {root(total)}× (usual: below {usual}×)."
     advice = "Take means in place of sums there, over neighbours, points or branches, and add nothing twice."
-    return Finding("HD115", "warning", tuple(dict.fromkeys((*sources, *blocks))), message, advice, total, GROWN)
+    grade: Severity = "note" if net.loss_ratio < CLASSES[1] else "warning"  # it does not reach the loss
+    return Finding("HD115", grade, tuple(dict.fromkeys((*sources, *blocks))), message, advice, total, GROWN)
 
 
 def _fed_back(net: Net) -> Finding | None:
@@ -255,9 +256,9 @@ def _fed_back(net: Net) -> Finding | None:
 def drowned(net: Net) -> Finding | None:
     """HD110: what a layer reads of a softmax over units is nearly the same for every example."""
     thin = [layer for layer in net.layers.values() if 0 < layer.x_varies < VARIES][:1]
-    sources = [o for layer in thin for o in layer.sources if o in net.weight_of]
-    shared = tuple(net.name_of(o) for o in sources if "softmax" in net.layers[o].labels)
-    if not shared:
+    units = [o for o in thin if (p := net.weight_of.get(o.path)) and o.x_sq * p.fan_in**2 > 0.5]  # that sum to 1
+    sources = [o for layer in units for o in layer.sources if o in net.weight_of]
+    if not (shared := tuple(net.name_of(o) for o in sources if "softmax" in net.layers[o].labels)):
         return None
     varies, where, usual = thin[0].x_varies, thin[0].path, trimmed(100 * VARIES)
     message = f"Only {short(100 * varies)} % of the input of {where} varies between examples (usual: above {usual} %)."

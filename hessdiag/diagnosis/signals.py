@@ -207,8 +207,6 @@ class SignalPass:
                 layer.numbers |= {"labels": tuple(sorted(role.labels)), **at_its_end(layer.edge.node), **role.numbers}
             if layer.x_edge is not None:
                 layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
-            elif "x_varies" in layer.numbers and not any(v.is_floating_point() for v in self.part.tensors):
-                layer.numbers["x_varies"] = 0.0  # numbers of the network's own
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
         for paths, peaked, labels in attentions(graph, written, held):

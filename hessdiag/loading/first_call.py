@@ -132,10 +132,12 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
     lost = False
     with suppress(*REFUSALS):
-        lost = masked and callable(named) and not bool(named(returned.detach(), some.targets).isfinite())
+        if masked and callable(named):
+            value = named(at := returned.detach().requires_grad_(), some.targets)
+            lost = not bool(value.isfinite() & torch.autograd.grad(value, at)[0].isfinite().all())
     if lost:
-        where = "look for 0 times infinity in it, or a masked target"
-        raise HessdiagError(f"the loss is NaN or infinite at outputs of -inf, as of masked logits: {where}")
+        what = "the loss or its gradient is NaN or infinite at outputs of -inf, as of masked logits"
+        raise HessdiagError(f"{what}: look for 0 times infinity in it, a masked target, or a row that is all -inf")
     usual = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
     if not (bare and batch.output is None and callable(named) and some.of_pairs(model, returned)):
         if usual or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
@@ -147,10 +149,11 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                 some.read(returned)
             except HessdiagError:
                 what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}"
-                raise CoupledError(
-                    f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)}):"
-                    " write it for these, or name the output that it is of, as in output=0 (--output 0)"
-                ) from error
+                call = (
+                    f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)})"
+                )
+                how = "write it for these, or name the output that it is of, as in output=0 (--output 0)"
+                raise CoupledError(f"{call}: {how}") from error
             return plain
     with seeded_rng(0):  # its calls draw, too
         return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)

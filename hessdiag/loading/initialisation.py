@@ -146,7 +146,5 @@ def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -
     weight = getattr(module, "weight", None)
     kept = isinstance(weight, nn.Parameter) and weight.shape == shape and weight.is_floating_point()
     if not (kept and bool(module.weight.isfinite().all())):
-        raise HessdiagError(
-            f"{function.label} left {path!r} without a weight of shape {tuple(shape)} and finite real numbers: change"
-            " weights in place"
-        )
+        what = f"{function.label} left {path!r} without a weight of shape {tuple(shape)} and finite real numbers"
+        raise HessdiagError(f"{what}: change weights in place")

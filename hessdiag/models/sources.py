@@ -301,9 +301,7 @@ def _checked_name(specification: str, known: list[str], arguments: Mapping[str, 
     library, _, name = specification.partition(":")
     for key in arguments:
         if key in DOWNLOADING:
-            raise HessdiagError(
-                f"argument {key!r}: hessdiag downloads nothing, load weights with load_state_dict (--weights FILE)"
-            )
+            raise HessdiagError(f"argument {key!r}: hessdiag downloads nothing, use load_state_dict (--weights FILE)")
     if name not in known:
         hint = did_you_mean(name, known, otherwise=f"{library}.list_models() lists them")
         raise HessdiagError(f"model {specification!r}: {library} has no model {name!r}; {hint}")

@@ -151,10 +151,8 @@ def _check_measurable(model: nn.Module) -> None:
         if hasattr(nn.Module, name := path.rpartition(".")[2]):
             raise HessdiagError(f"a part of the model has the name of a method of nn.Module, {name!r}: rename it")
         if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.max_norm is not None:
-            raise HessdiagError(
-                f"the model's forward pass changes its own parameter: embedding {path!r} has"
-                f" max_norm={module.max_norm:g}; set its max_norm to None on a copy, and measure that"
-            )
+            own = f"embedding {path!r} has max_norm={module.max_norm:g}; set its max_norm to None on a copy"
+            raise HessdiagError(f"the model's forward pass changes its own parameter: {own}, and measure that")
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ def measuring(
     True
     """
     if (default := torch.get_default_device().type) != "cpu":
-        raise HessdiagError(
-            f"torch's default device is {default}: measure inside `with torch.device('cpu'):`, wherever the model is"
-        )
+        raise HessdiagError(f"torch's default device is {default}: measure inside `with torch.device('cpu'):`")
     devices = {"cpu", *(parameter.device.type for parameter in model.parameters())}
     with ExitStack() as stack:
         stack.enter_context(_process_wide)

@@ -82,10 +82,8 @@ class Processes:
             sums = [float(tensor.detach().double().sum()) for tensor in tensors if not tensor.is_complex()]
             held_there: list[list[float]] = self.gather(lambda sums=sums: sums)  # type: ignore[misc]
             if any(other != sums for other in held_there):
-                raise HessdiagError(
-                    f"the processes hold different {what}: give every one the same, seeded alike, and all of the data;"
-                    " hessdiag deals the examples out itself"
-                )
+                how = "give every one the same, seeded alike, and all of the data; hessdiag deals the examples out"
+                raise HessdiagError(f"the processes hold different {what}: {how}")
 
 
 ALONE = Processes()
@@ -154,9 +152,8 @@ class TrialFile:
                     raise ValueError(f"it is of another measurement, {key} was {before} and is {now}")
             return {line["trial"]: line["result"] for line in lines[1:]}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise HessdiagError(
-                f"cannot resume from {str(self.path)!r} ({error}): name a new file in a writable folder, or delete it"
-            ) from error
+            why = f"cannot resume from {str(self.path)!r} ({error})"
+            raise HessdiagError(f"{why}: name a new file in a writable folder, or delete it") from error
 
     def _append(self, content: Mapping[str, Any]) -> None:
         with self.path.open("ab", buffering=0) as file:  # one write, so that lines of several processes do not mix

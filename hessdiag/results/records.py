@@ -179,9 +179,8 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> Path:
             part.write_bytes(content)
             os.replace(part, os.path.realpath(target))
     except OSError as error:
-        raise HessdiagError(
-            f"cannot write {str(target)!r} ({error.strerror}): name a file in an existing, writable folder"
-        ) from error
+        why = f"cannot write {str(target)!r} ({error.strerror})"
+        raise HessdiagError(f"{why}: name a file in an existing, writable folder") from error
     finally:
         with suppress(OSError):
             part.unlink()

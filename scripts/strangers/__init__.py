@@ -108,6 +108,8 @@ from . import (  # noqa: F401  # each adds its own to STRANGERS
     blind48_more,
     blind49,
     blind49_more,
+    blind50,
+    blind50_more,
     blind51,
     blind51_more,
     convolutional,

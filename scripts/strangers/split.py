@@ -23,7 +23,7 @@ Blind = Literal[
     "blind21", "blind22", "blind23", "blind24", "blind25", "blind26", "blind27", "blind28", "blind29", "blind30",
     "blind31", "blind32", "blind33", "blind34", "blind35", "blind36", "blind37", "blind38",
     "blind39", "blind40", "blind41", "blind42",
-    "blind43", "blind44", "blind45", "blind46", "blind47", "blind48", "blind49", "blind51",
+    "blind43", "blind44", "blind45", "blind46", "blind47", "blind48", "blind49", "blind50", "blind51",
 ]  # fmt: skip
 Part = Literal["writing", "held out", "apart"] | Blind
 

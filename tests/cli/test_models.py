@@ -92,7 +92,6 @@ def test_an_output_of_a_huggingface_network(run, folder: Path) -> None:
     sizes = {"": 8 * 3, "last_hidden_state": 8 * 3, "pooler_output": 8, "1": 8}
     for output, size in sizes.items():
         assert json.loads(run(f"{line} 3 {f'--output {output}' if output else ''}").out)["outputs"] == size
-    # As many positions as features: the library's convention decides.
     assert run(f"{line} 8 --loss cross-entropy").status == 0
     status, _, err = run("diagnose hf:config.json --output logits")
     assert (status, "of last_hidden_state, pooler_output, name one of these" in err) == (2, True)

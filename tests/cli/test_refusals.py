@@ -51,27 +51,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 GOOD = ("./nets_bad.py:good",)
 REFUSED: list[tuple[tuple[str, ...], str]] = [
-    # MODEL
     (("./nets_bad.py:silent",), "(--input-size 3,32,32)"),
     (("./nets_bad.py:nan_weights",), "'weight' holds NaN"),
     (("./nets_bad.py:complex_outputs",), "real floating-point"),
-    # --arg
     (("./nets_bad.py:needs",), "(--arg NAME=VALUE)"),
     (("./nets_bad.py:needs", "--arg", "width"), "write a name and a value"),
     (("./nets_bad.py:needs", "--arg", "width=" + "(" * 2000), "raised TypeError"),
-    # sizes and types
     ((*GOOD, "--batch-size", "99999999999999999999"), "less than or equal to 1000000000"),
     ((*GOOD, "--input-size", "4,,4"), "write positive sizes"),
     ((*GOOD, "--input-size", "999999999,999999999,999999999"), "out of memory: use a smaller --batch-size"),
-    # --init
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),
-    # --weights
     (("mlp:4-3-2", "--weights", "godo.pt"), "did you mean good.pt"),
-    # --data
     ((*GOOD, "--data", "./nets_bad.py:data_no_targets", "--loss", "cross-entropy"), "needs targets"),
     (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
     (("./nets_bad.py:Named",), "name one, as in output='first' (--output first)"),
-    # output files
     ((*GOOD, "--json", "absent/report.json"), "cannot write 'absent/report.json': name a file in a writable"),
     ((*GOOD, "--json", "/proc/report.json"), "/proc"),
     ((*GOOD, "--plots", "good.pt/plots"), "good.pt"),

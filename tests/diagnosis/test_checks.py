@@ -175,10 +175,24 @@ def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards() 
 def test_a_model_that_cannot_run_one_example_is_refused_in_a_sentence(matrix: str) -> None:
     """It reshapes the batch to pairs of examples."""
     model = Net(lambda m, x: m.layer(x.view(-1, 2, 3)).flatten(0, 1), layer=nn.Linear(3, 2))
-    told = r"an example on its own cannot be run: .*invalid for input"
+    told = r"an example on its own cannot be run: .*invalid for input.* \.squeeze\(-1\) in place of \.squeeze\(\)$"
     with pytest.raises(hessdiag.HessdiagError, match=told) as refused:
         hessdiag.diagnose(model, torch.randn(4, 3), matrix=matrix)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("out", "how"), [(1, {}), (1, {"per": "batch"}), (3, {}), (3, {"matrix": "hessian"})])
+def test_an_example_whose_dimension_is_squeezed_away_is_measured_as_it_is_kept(out: int, how: dict[str, Any]) -> None:
+    parts = {"a": nn.Linear(4, 5), "b": nn.Linear(5, out)}
+    kept = Net(lambda m, x: m.b(m.a(x).tanh()), **parts)
+    squeezed = Net(lambda m, x: m.b(m.a(x).tanh()[..., None].squeeze()).squeeze(), **parts)
+    pair = Net(lambda m, x: (kept(x)[..., None].squeeze(), m.a(x)[:, :1].squeeze()), **parts)
+    x, y, judge = torch.randn(8, 4), torch.rand(8, out).squeeze(), F.binary_cross_entropy_with_logits
+    loss = lambda z, t: judge((z if isinstance(z, Tensor) else z[0]).view(t.shape), t)  # noqa: E731
+    nets = ((kept, loss), (squeezed, loss), (pair, loss), (kept, lambda z, t: judge(z.squeeze(), t)))
+    reports = [hessdiag.diagnose(m, x, y, loss=loss, **how) for m, loss in nets]
+    values = [[block.avg_sq_singular_value for block in report.blocks] for report in reports]
+    assert values[1:] == [pytest.approx(values[0], rel=1e-4)] * 3
 
 
 def test_running_out_of_memory_is_no_refusal_of_the_model() -> None:

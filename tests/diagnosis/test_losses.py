@@ -301,3 +301,6 @@ def test_masked_logits_of_minus_infinity_are_measured_as_large_numbers_and_a_los
     assert hessdiag.describe(one, x).blocks == hessdiag.describe(other, x).blocks  # before it is known that they mask
     with pytest.raises(hessdiag.HessdiagError, match="NaN or infinite at outputs of -inf"):
         hessdiag.diagnose(one, x, t, loss=lambda y, t: F.cross_entropy(y, t) + 0 * y.log_softmax(1).sum())
+    x[0, 0, 0], t[0], whole = 9.0, -100, Net(lambda m, x: one(x).masked_fill(x[:, 0, :1] > 8, -math.inf), one=one)
+    with pytest.raises(hessdiag.HessdiagError, match="a row that is all -inf"):  # its gradient is NaN, ignored or not
+        hessdiag.diagnose(whole, x, t, loss=F.cross_entropy)

@@ -98,9 +98,6 @@ def test_a_kink_that_finite_differences_step_over() -> None:
     assert float((difference - exact).norm()) > float(exact.norm())  # more than 100 % off
 
 
-# Crashes.
-
-
 @of_the_batch
 def test_running_statistics_that_a_transformed_call_cannot_update(matrix: str) -> None:
     """One example is independent of itself: training mode is right for it, and leaves the statistics alone."""

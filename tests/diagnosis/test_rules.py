@@ -236,6 +236,8 @@ TOLD: list[tuple[Any, ...]] = [
         layers={"l2": {"x_sq": 0.0, "sources": ("l1",)}}), ""),
     ("HD110", network(layers=DROWNED), ""),  # under no softmax
     ("HD110", relabelled(layers(l2={"x_varies": 0.0}), "relu", "softmax", paths=("l1",)), ""),
+    # Over keys, as of heads that talk: what is read there sums to far less.
+    ("HD110", relabelled(layers(l2={"x_varies": 5e-4, "x_sq": 1e-7}), "relu", "softmax", paths=("l1",)), ""),
     # Small beside ε is a note down to a thousandth; one number alone is not small.
     ("HD109", below_eps(1e-5), "note"),
     ("HD109", below_eps(1e-7), "warning", ("wte.weight", "norm.weight"), "so small"),
@@ -435,6 +437,8 @@ ENDS: dict[str, tuple[list[nn.Module], bool]] = {  # what a network ends in, and
 @pytest.mark.parametrize(("end", "loss"), [
     (lambda y: y.sigmoid().clamp(1e-6, 1 - 1e-6), F.binary_cross_entropy), (lambda y: y.clamp(-1e5, 1e5), F.mse_loss),
     (lambda y: 2**y, F.mse_loss), (lambda y: y.softmax(-1).clamp(min=1e-8), lambda y, t: -(t * y.log()).sum(1).mean()),
+    (lambda y: y.log_softmax(-1).exp(), lambda y, t: F.binary_cross_entropy(y.clamp(0, 1), t)),
+    (lambda y: y.softmax(-1), lambda y, t: -((t + 0.1) * y.clamp(1e-3, 0.999).log()).sum(1).mean()),
 ])  # fmt: skip
 def test_what_bounds_outputs_no_more_than_their_targets_is_none(end: Any, loss: Any) -> None:
     torch.manual_seed(0)
@@ -481,11 +485,10 @@ ASKED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Ten
     "likelihood": (lambda y, t: -F.nll_loss(y.log_softmax(1), t), lambda y, t: F.nll_loss(y.log_softmax(1), t), "away"),
     "overlap": (overlap, lambda y, t: 1 - overlap(y, t), "away"),
     "cosine": (unit, lambda y, t: 1 - unit(y, t), "away"),
-    "hinge": (
-        lambda y, t: F.relu(1 - y * F.one_hot(t, 3)).mean(),
-        lambda y, t: F.relu(1 - y * (2 * F.one_hot(t, 3) - 1)).mean(),
-        "constant",
-    ),
+    "hinge": (lambda y, t: F.relu(1 - y * F.one_hot(t, 3)).mean(),
+              lambda y, t: F.relu(1 - y * (2 * F.one_hot(t, 3) - 1)).mean(), "constant"),
+    "sigmoid": (lambda y, t: F.nll_loss(y.clamp(1e-7, 1 - 1e-7).log(), t),  # of the right one alone
+                lambda y, t: F.binary_cross_entropy(y, F.one_hot(t, 3).float()), "constant"),
     "norm of all": (
         lambda y, t: F.cross_entropy(0.3 * y / y.norm(), t), lambda y, t: F.cross_entropy(9 * F.normalize(y), t),
         "Whatever",
@@ -507,7 +510,8 @@ ASKED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Ten
 def test_what_a_loss_asks_is_compared_with_the_targets(name: str) -> None:
     torch.manual_seed(0)
     wrong, right, what = ASKED[name]
-    model, x, t = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)), torch.randn(32, 8), torch.arange(32) % 3
+    layers = [nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3), *[nn.Sigmoid()] * (name == "sigmoid")]
+    model, x, t = nn.Sequential(*layers), torch.randn(32, 8), torch.arange(32) % 3
     how: dict[str, Any] = {"per": "batch", "quick": True}
     (found,) = (f for f in hessdiag.diagnose(model, x, t, loss=wrong, **how).findings if f.severity != "note")
     assert (found.rule, what in found.message) == ("HD113", True)

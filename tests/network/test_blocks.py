@@ -61,7 +61,6 @@ def test_a_layer_on_its_own_a_lazy_one_a_tied_weight_and_a_subclass() -> None:
     assert owners_of(found.values()) == ["first", "second", "last"]
     block = blocks_of(nn.Sequential(own_forward(nn.Conv2d, nn.Conv2d.forward, 2, 3, 3)))["0.weight"]
     assert (block.kind, block.layer) == ("weight", "Own")
-    # As in the head of BERT's masked language models.
     model = nn.Module()
     model.last = nn.Linear(3, 5)
     model.bias = model.last.bias

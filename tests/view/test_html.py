@@ -19,16 +19,10 @@ from tests.view.figures import build_block, build_report
 VOID = {"meta", "br", "hr", "img", "source", "wbr", "input", "link"}
 SVG = "data:image/svg+xml;base64,"
 HOSTILE = (
-    "<script>alert(1)</script>.weight",
-    "a&b\"c'.weight",
-    "</script><img src=x onerror=alert(1)>.weight",
-    "<!--.weight",
-    "$\\frac{x$.weight",
-    "x\x07\u202ey\ud800.weight",
-    "{{ 7*7 }}.weight",
-    "a#b url(#c).weight",
+    "<script>alert(1)</script>.weight", "a&b\"c'.weight", "</script><img src=x onerror=alert(1)>.weight", "<!--.weight",
+    "$\\frac{x$.weight", "x\x07\u202ey\ud800.weight", "{{ 7*7 }}.weight", "a#b url(#c).weight",
     '"><svg onload=alert(1)>.bias',
-)
+)  # fmt: skip
 
 
 @dataclass

@@ -93,9 +93,8 @@ def draw_heatmap(report: Report) -> Figure:
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose, or draw Setups with draw_heatmaps")
     if not report.heatmap.names:
-        raise HessdiagError(
-            f"{report.model} has no measured weights to draw a map of: use draw_layers, or leave quick out"
-        )
+        what = f"{report.model} has no measured weights to draw a map of"
+        raise HessdiagError(f"{what}: use draw_layers, or leave quick out")
     return draw_heatmaps([Setups.collect([report])])
 
 
