@@ -353,7 +353,7 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
         why = f"cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         if part.size > 1:
             raise HessdiagError(f"{part.size} of the examples on their own {why}") from error
-        raise CoupledError(f"an example on its own {why}, also one: .squeeze(-1) in place of .squeeze()") from error
+        raise CoupledError(f"an example on its own {why}, and take .squeeze(-1) in place of .squeeze()") from error
 
 
 def mixing() -> HessdiagError:
