@@ -145,8 +145,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     at = place_of_examples(y, size, dim)
-    one = y.dim() == 0 and size in (None, 1)  # whose dimension `.squeeze()` took away
-    y = y.reshape([1] * (2 - bool(size))) if one else y.movedim(at, 0) if at else y
+    # Of one example, `.squeeze()` may have taken the dimension away.
+    y = y.reshape([1] * (2 - bool(size))) if y.dim() == 0 and size in (None, 1) else y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y, at = positions_apart(y, size or 1, dim), dim
     if size is not None and y.shape[:1] != (size,):
@@ -524,9 +524,10 @@ class Batch:
         over = [v.dim() > 1 and v.shape[0] == count and count in v.shape[1:] for v in tensors_in(returned)]
         if count is None or count < 2 or not any(over):
             return False
-        fewer = compress(tensors_in(self.narrow(0, count - 1).run(model)), over)
-        pairs = zip(compress(tensors_in(returned), over), fewer, strict=True)
-        return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in pairs)
+        with suppress(Exception):  # of a model that takes no example alone
+            pairs = zip(tensors_in(returned), tensors_in(self.narrow(0, count - 1).run(model)), strict=True)
+            return any(w.shape[0] == count - 1 and w.shape[1:] != v.shape[1:] for v, w in compress(pairs, over))
+        return False
 
     def one_after_the_other(self, model: nn.Module, returned: Tensor, *around: AbstractContextManager[Any]) -> bool:
         """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake.

@@ -177,7 +177,7 @@ def test_a_model_that_cannot_run_one_example_is_refused_in_a_sentence(matrix: st
     model = Net(lambda m, x: m.layer(x.view(-1, 2, 3)).flatten(0, 1), layer=nn.Linear(3, 2))
     told = r"an example on its own cannot be run: .*invalid for input.* \.squeeze\(-1\) in place of \.squeeze\(\)$"
     with pytest.raises(hessdiag.HessdiagError, match=told) as refused:
-        hessdiag.diagnose(model, torch.randn(4, 3), matrix=matrix)
+        hessdiag.diagnose(model, torch.randn(4, 3), torch.randn(4, 2), loss=F.smooth_l1_loss, matrix=matrix)
     assert "\n" not in str(refused.value)
 
 
