@@ -145,8 +145,9 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     at = place_of_examples(y, size, dim)
-    # Of one example, `.squeeze()` may have taken the dimension away.
-    y = y.reshape([1] * (2 - bool(size))) if y.dim() == 0 and size in (None, 1) else y.movedim(at, 0) if at else y
+    if y.dim() == 0 and size in (None, 1):  # of one example, which `.squeeze()` took away
+        y = y.reshape((1, 1) if size is None else (1,))
+    y = y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y, at = positions_apart(y, size or 1, dim), dim
     if size is not None and y.shape[:1] != (size,):

@@ -274,7 +274,7 @@ class CrossEntropy(Loss):
         if targets is None or self.label_smoothing or is_like_outputs(y, targets):
             return None
         counted = self._counted(y, targets)
-        return counted * self._shares(y, targets).view(-1, *[1] * (counted.dim() - 1))
+        return counted * _per_example(self._shares(y, targets), counted)
 
     def _classes_last(self, values: Tensor, y: Tensor) -> Tensor:
         """A view of values like `y`, or of several like it, with the classes in the last dimension."""
@@ -284,7 +284,7 @@ class CrossEntropy(Loss):
         """p and s."""
         targets = required(self.name, targets)
         tau = self._tau(y, targets)
-        s = tau.sum(dim=-1, keepdim=True) * self._shares(y, targets).view(-1, *[1] * (tau.dim() - 1))
+        s = tau.sum(dim=-1, keepdim=True) * _per_example(self._shares(y, targets), tau)
         return F.softmax(self._classes_last(y, y), dim=-1), s
 
     def _projected(self, y: Tensor, factor: Tensor, p: Tensor, z: Tensor) -> Tensor:
@@ -319,6 +319,10 @@ class CrossEntropy(Loss):
             return y.new_full((len(y),), 1 / self.divisor)
         number = self.divisors(y, targets)
         return 1 / torch.where(number > 0, number, 1)
+
+
+def _per_example(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 @dataclass(frozen=True)
@@ -358,7 +362,7 @@ class CallableLoss(Loss):
     """
 
     def __init__(self, function: LossFunction, reading: Reading | None = None) -> None:
-        self.function, self.reading, self.copies = function, reading or Reading(), 1
+        self.function, self.reading, self.copies = function, reading or Reading(), 1  # of each example, in a call
         self.name = getattr(function, "__name__", type(function).__name__)
 
     @property
@@ -367,13 +371,13 @@ class CallableLoss(Loss):
         return BatchLoss(self.function, self.reading)
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        rows = [[b] * self.copies for b in range(len(y))]
-        return torch.stack([self._one(y[row], None if targets is None else targets[row]) for row in rows])
+        rows = [slice(b, b + 1) for b in range(len(y))]
+        return torch.stack([self._one(y[b], None if targets is None else targets[b], self.copies) for b in rows])
 
-    def whole(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        """The function of several examples at once, as its author means it; it may write to what it is given."""
-        y = y.clone(memory_format=torch.contiguous_format)  # as some of torch's losses need
-        targets = None if targets is None else targets.clone()
+    def whole(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
+        """The function of several examples at once, or copies of one, as its author means it; it may write to them."""
+        y = y.expand(copies, *y.shape[1:]).clone(memory_format=torch.contiguous_format)  # as some losses need
+        targets = None if targets is None else targets.expand(copies, *targets.shape[1:]).clone()
         layout, (form, form_of_targets) = self.reading.layout, self.reading.forms
         theirs = None if targets is None else form_of_targets.restore(targets)
         with user_code():
@@ -453,8 +457,8 @@ class CallableLoss(Loss):
             return apart
         return found if _alike(found[1], apart[1]) else apart
 
-    def _one(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        loss = self.whole(y, targets)
+    def _one(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
+        loss = self.whole(y, targets, copies)
         if not isinstance(loss, Tensor):
             raise HessdiagError(f"the loss {self.name!r} gave a {type(loss).__name__}: return a scalar tensor")
         if loss.numel() != 1:
@@ -691,7 +695,6 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
 
 def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
     if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
-        held = (
-            f"targets hold classes {int(targets.min())} to {int(targets.max())}, but the network has {classes} outputs"
-        )
-        raise HessdiagError(f"{held}: class indices run from 0 to {classes - 1}; targets of a regression are floats")
+        held, asked = f"{int(targets.min())} to {int(targets.max())}", f"class indices run from 0 to {classes - 1}"
+        what = f"targets hold classes {held}, but the network has {classes} outputs: {asked}"
+        raise HessdiagError(f"{what}; targets of a regression are floats")

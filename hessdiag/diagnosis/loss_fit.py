@@ -227,10 +227,10 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *
             best = _descended(lambda z: free(z, targets), y)[0]
         except Exception:  # it takes probabilities, and says so
             best = _descended(lambda z: free(z.sigmoid(), targets), y)[0]
-        gain = chance - best
-        alike = soft and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
-        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance and not alike:
-            return (bounded - best) / gain
+        if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
+            gain = chance - best
+            alike = soft and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
+            return math.nan if alike else (bounded - best) / gain
     return math.nan
 
 

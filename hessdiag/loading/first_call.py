@@ -149,11 +149,10 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                 some.read(returned)
             except HessdiagError:
                 what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}"
-                call = (
-                    f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)})"
-                )
-                how = "write it for these, or name the output that it is of, as in output=0 (--output 0)"
-                raise CoupledError(f"{call}: {how}") from error
+                raise CoupledError(
+                    f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)}):"
+                    " write it for these, or name the output that it is of, as in output=0 (--output 0)"
+                ) from error
             return plain
     with seeded_rng(0):  # its calls draw, too
         return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
