@@ -73,7 +73,7 @@ class Curvature:
 def unmeasured(blocks: int) -> Curvature:
     """For a diagnosis of signals alone."""
     none = np.full((blocks, blocks), math.nan)
-    return Curvature(none, none, np.zeros(blocks), none[0], reason="quick: signals alone", method="none")
+    return Curvature(none, none, np.zeros(blocks), none[0], reason="leave quick (--quick) out for it", method="none")
 
 
 def merge(parts: Sequence[Curvature], sizes: Sequence[int]) -> Curvature:

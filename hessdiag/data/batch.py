@@ -489,7 +489,9 @@ class Batch:
         args, kwargs = tree_map_only(Tensor, Tensor.clone, self.arguments)  # the model may write to them
         pairs = zip(self.noise, self.noise_at, strict=True)
         drawn = [v.value if isinstance(v, Common) else v.flatten(0, 1) if d < 0 else v.movedim(0, d) for v, d in pairs]
-        with user_code(), Noise(drawn) if drawn else nullcontext():
+        with user_code() as code, Noise(drawn) if drawn else nullcontext():
+            if calls := getattr(code, "calls", None):
+                calls.start_over()
             return model(*args, **kwargs)
 
     def with_noise(self, model: nn.Module, few: Sequence[Any] = ()) -> tuple[Batch, Any]:

@@ -413,8 +413,7 @@ class CallableLoss(Loss):
             self.hessian_product(y, targets, torch.ones_like(y))
         except REFUSALS as error:
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
-            how = "operations that can, such as clamp, exp and sums, or leave curvature out: quick=True (--quick)"
-            raise HessdiagError(f"{message} {how}") from error
+            raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and Hessian product."""

@@ -104,8 +104,7 @@ def read_loss(  # noqa: PLR0913, keyword-only options
     resolved.held = tuple(name for name, gradient in zip(weights, found, strict=True) if gradient is not None)
     if resolved.held and not linear:
         message = f"the loss {resolved.name!r} holds weights of the model ({resolved.held[0]!r}), not outputs alone:"
-        how = "let forward return it and pass loss='model' (--loss model), or leave curvature out, quick=True (--quick)"
-        raise HessdiagError(f"{message} pass it without them, {how}")
+        raise HessdiagError(f"{message} pass it without them, or let forward return it, loss='model' (--loss model)")
     if resolved.held:
         resolved.name += f" (through the outputs alone: it reads {few(resolved.held)}, too)"
     return MeanLoss(resolved) if batch.as_one else resolved

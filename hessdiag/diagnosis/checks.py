@@ -361,9 +361,8 @@ def mixing() -> HessdiagError:
     return CoupledError(
         "an example on its own gives other outputs than in the batch: the model runs over the first dimension (a layer"
         " without batch_first=True, a sum over it, a view with positions ahead of examples), uses statistics of the"
-        " batch other than those of torch's batch normalisation, branches on its values, or updates itself; pass"
-        ' mode="eval" (--eval) where it does so in training alone, keep examples apart, or see with quick=True'
-        " (--quick) behind which layer they meet"
+        " batch other than those of torch's batch normalisation, branches on its values, or updates itself; keep them"
+        ' apart, or pass mode="eval" (--eval) where it does so in training alone'
     )
 
 

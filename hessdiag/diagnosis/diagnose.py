@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain, count, islice
 from typing import Any
 
 from torch import nn
@@ -16,6 +18,7 @@ from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import Tally, batches_for
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.measure import bounded, measure, report_of
+from hessdiag.errors import HessdiagError
 from hessdiag.loading.first_call import first_call
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
@@ -72,6 +75,7 @@ def diagnose(
         blocks: patterns of the names of parameters, such as `"layers.0.*"`: measure the curvature and moments of these
             alone, at the cost of these. The signals are those of the whole network.
         quick: measure signals and moments alone, and no curvature: every finding that needs none, in a few gradients.
+            Without `matrix`, `method` and `rtol` it is so where there is no curvature; `method_reason` says why.
             A loss that compares examples is then read per batch, a model that runs only on the whole batch as one
             example, and a loss that draws random numbers with the same ones at each call.
         fit: also train copies of the weights on the first examples of the batch, for 40 steps of Adam at each of two
@@ -98,31 +102,45 @@ def diagnose(
         matrix=matrix, per=per, mode=mode, method=method, rtol=rtol, max_products=max_products, seed=seed,
         class_dim=class_dim, output=output, quick=quick,
     )  # fmt: skip
-    tally, group = Tally(), default_group() if distributed else ALONE
     if batches is not None:
         check_whole("batches", batches, least=1)
-    one_or_more = "either" if quick and examples == "batch" else examples
-    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output, "tally": tally}
-    given = batches_for(model, inputs, targets, loss=loss, **read, most=batches, whole=per == "batch")
-    first, title = next(given), f"measuring {type(model).__name__}"
-    state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)
-    with state, showing(progress, title=title):
-        ready = first_call(model, first, given, loss, settings)
-        problem, settings, weight = ready.problem, ready.settings, next(model.parameters())
-        if distributed:
-            group.check_alike({"weights": [*model.parameters()], "data": problem.batch.tensors})
-        per, one = settings.per, problem.batch.as_one
-        problem = problem if blocks is None else problem.only(blocks)
-        settings = replace(settings, per="example") if one else settings
-        memory = MemoryBudget.of(max_memory, weight.device)
-        memory = memory if max_memory is None else bounded(memory, problem)
-        shared = per == "example" and not problem.coupled
-        mine = (group if shared else ALONE).shares(ready.stream)
-        how: dict[str, Any] = {"like": ready.y, "signals": signals, "fit": fit, "whole": not shared or group.size == 1}
-        gathered = group.gather(lambda: measure(problem, mine, settings, memory, **how))
-        measured = [each for found_there in gathered for each in found_there] if shared else gathered[0]
-        ran = {"per": per, "device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
-        return report_of(settings, problem, measured, tally, **ran)
+    later = count()
+    held = [*islice(inputs, 1)] if isinstance(inputs, Iterator) else []
+
+    def measured(settings: Settings) -> Report:
+        tally, group = Tally(), default_group() if distributed else ALONE
+        one_or_more = "either" if settings.quick and examples == "batch" else examples
+        read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output, "most": batches}
+        whole = chain(held, (each for _, each in zip(later, inputs, strict=False))) if held else inputs
+        given = batches_for(model, whole, targets, loss=loss, **read, tally=tally, whole=per == "batch")
+        first, title = next(given), f"measuring {type(model).__name__}"
+        state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)
+        with state, showing(progress, title=title):
+            ready = first_call(model, first, given, loss, settings)
+            problem, settings, weight = ready.problem, ready.settings, next(model.parameters())
+            if distributed:
+                group.check_alike({"weights": [*model.parameters()], "data": problem.batch.tensors})
+            problem = problem if blocks is None else problem.only(blocks)
+            shared = settings.per == "example" and not problem.coupled
+            ran = {"per": settings.per, "device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
+            settings = replace(settings, per="example") if problem.batch.as_one else settings
+            memory = MemoryBudget.of(max_memory, weight.device)
+            memory = memory if max_memory is None else bounded(memory, problem)
+            mine = (group if shared else ALONE).shares(ready.stream)
+            how: dict[str, Any] = {"signals": signals, "fit": fit, "whole": not shared or group.size == 1}
+            gathered = group.gather(lambda: measure(problem, mine, settings, memory, like=ready.y, **how))
+            found = [each for there in gathered for each in there] if shared else gathered[0]
+            return report_of(settings, problem, found, tally, **ran)
+
+    try:
+        return measured(settings)
+    except HessdiagError as error:
+        asked = quick or not signals or distributed or (matrix, method, rtol) != ("ggn", "auto", None)
+        if asked or (next(later) and held):  # of an iterator's batches only the first is there again
+            raise
+        with suppress(HessdiagError):
+            return replace(measured(replace(settings, quick=True)), method_reason=str(error))
+        raise
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:

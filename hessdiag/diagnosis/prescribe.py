@@ -159,6 +159,8 @@ def prescribe(
     stream = [*batches_for(model, inputs, targets, **how)]
     batches = [batch.given for batch in stream]
     before = diagnose(model, batches, quick=False, signals=True, **options)  # of which neither can be asked for
+    if before.method == "none":
+        raise HessdiagError(before.method_reason)
     scaled = _copy(model)
     few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)
     left_out = _left_out(before, scaled, few, before.seed)

@@ -10,7 +10,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -48,8 +48,9 @@ def preserve_state(
     """
     with _turns_lock:
         turn = _turns.setdefault(model, threading.RLock())
-    too = preserve_state(loss, seed=seed, call=lambda: None) if isinstance(loss, nn.Module) else nullcontext()
-    with turn, _put_back(model, mode) as begin_again, measuring(model, seed=seed, call=call, undo=begin_again), too:
+    own = [loss] if isinstance(loss, nn.Module) else []
+    theirs = _put_back(nn.ModuleList(own), "")
+    with turn, theirs, _put_back(model, mode) as undo, measuring(model, *own, seed=seed, call=call, undo=undo):
         yield
 
 

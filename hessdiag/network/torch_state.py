@@ -27,6 +27,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from hessdiag.data.seeds import in_calls, user_code
 from hessdiag.errors import HessdiagError
@@ -36,7 +37,7 @@ SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, N
 
 @contextmanager
 def measuring(
-    model: nn.Module, *, seed: int | None = None, call: Callable[[], object] | None = None,
+    model: nn.Module, *losses: nn.Module, seed: int | None = None, call: Callable[[], object] | None = None,
     undo: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:  # fmt: skip
     """Take derivatives inside this context: gradients on; TF32, autocast and compilation off.
@@ -59,7 +60,7 @@ def measuring(
         stack.enter_context(torch.enable_grad())
         for device in sorted(devices):
             stack.enter_context(torch.autocast(device, enabled=False))
-        calls = _Calls(model)
+        calls = _Calls(nn.ModuleList([model, *losses]))
         stack.callback(calls.put_back)
         stack.enter_context(in_calls(_Formulas(FORMULAS, calls)))
         if seed is not None and (call is None or draws_random_numbers(call)):
@@ -243,15 +244,26 @@ class _Calls:
     Buffers are as the first call left them, as codes that follow what they are compared with, and weights whose `.data`
     it wrote, as norms that are kept below a largest one or a teacher that follows; and where calls draw from generators
     of Python or NumPy, as whether to force a teacher, or from the model's own, these are as the first one found them.
+    So are tensors in plain attributes, as a hidden state that a recurrent network takes up again, ahead of each call of
+    the model: its loss may read what that left there. Where the first call set others too, they say that it was one.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.model, self.draws = model, False
         self.weights = [(p, p.data, p.detach().clone()) for p in model.parameters() if not is_lazy(p)]
-        self.versions = [(name, p, p._version) for name, p in model.named_parameters()]
+        self.versions = [(n.partition(".")[2], p, p._version) for n, p in model.named_parameters()]
+        self.python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
+        self.plain = [(vars(module), dict(vars(module))) for module in self.python]
+        self.held: list[tuple[dict[str, Any], set[str], dict[str, Any]]] = []
         self.named: list[tuple[dict[str, Tensor | None], dict[str, Tensor | None]]] = []
         self.kept: list[tuple[Tensor, Tensor]] | None = None
         self.states = [(read, write, pickle.dumps(read())) for read, write in _generators(model)]
+
+    def start_over(self) -> None:
+        for now, names, before in self.held:
+            for name in names:
+                now.pop(name, None)
+            now.update({name: before[name] for name in names & before.keys()})
 
     def begin(self) -> None:
         for _, write, state in self.states if self.draws else ():
@@ -261,6 +273,7 @@ class _Calls:
         changed = [name for name, p, version in self.versions if p.requires_grad and p._version != version]
         if self.kept is None:
             self.draws = any(pickle.dumps(read()) != state for read, _, state in self.states)
+            self.held = [(now, _state(now, before), before) for now, before in self.plain]
             self.weights = [each for each in self.weights if _differs(*each)]
             held = {id(p) for p in self.model.parameters()}
             changed += [name for name, p, _ in self.versions if id(p) not in held]
@@ -268,8 +281,7 @@ class _Calls:
             message = f"the model's forward pass changes its own parameter {changed[0]!r}: measure a copy, or pass"
             raise HessdiagError(f'{message} mode="eval" (--eval)')
         if self.kept is None:
-            python = [module for module in self.model.modules() if not isinstance(module, torch.jit.ScriptModule)]
-            self.named = [(module._buffers, dict(module._buffers)) for module in python]
+            self.named = [(module._buffers, dict(module._buffers)) for module in self.python]
             moving = [*self.model.buffers(), *(p for p, *_ in self.weights)]
             self.kept = [(tensor, tensor.detach().clone()) for tensor in moving]
         for buffers, names in self.named:
@@ -299,6 +311,13 @@ def _generators(model: nn.Module) -> list[tuple[Callable[[], Any], Callable[[Any
         *((each.get_state, each.set_state) for each in held if isinstance(each, torch.Generator)),
         *((partial(getattr, each, "state"), partial(setattr, each, "state")) for each in numpys),
     ]
+
+
+def _state(now: Mapping[str, Any], before: Mapping[str, Any]) -> set[str]:
+    """Names of the attributes that a call has set, where all hold tensors now."""
+    changed = {name for name, value in now.items() if name not in before or value is not before[name]}
+    tensors = [any(isinstance(each, Tensor) for each in tree_leaves(now[name])) for name in changed]
+    return changed if all(tensors) else set()
 
 
 def _differs(p: Tensor, data: Tensor, before: Tensor) -> bool:

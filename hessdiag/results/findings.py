@@ -128,15 +128,16 @@ def level_of(factor: float) -> BalanceLevel:
     return "balanced" if factor < BALANCED else "uneven" if factor <= UNBALANCED else "unbalanced"
 
 
-def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = ()) -> Balance:
+def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = (), why: str = "") -> Balance:
     """Weigh the weights of a report.
 
     Args:
         weights: the blocks to compare; biases and scalars do not count.
         invariant: names of those to leave out, because the network does not depend on their scale.
+        why: why the curvature was not measured, where it was not.
     """
     if any(block.ended == "unmeasured" for block in weights):
-        sentence = "The curvature was not measured: leave quick (--quick) out for it."
+        sentence = f"The curvature was not measured: {why}."
         return Balance(level="undecided", sentence=sentence, notes=(), factor=math.nan, low=math.nan, high=math.nan)
     kept = [block for block in weights if block.name not in invariant]
     curved = [block for block in kept if 0 < block.avg_sq_singular_value < math.inf]

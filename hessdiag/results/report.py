@@ -118,7 +118,7 @@ class Report(Printed, Record):
     @property
     def verdict(self) -> Verdict:
         """What was found, and how equally the weights are curved."""
-        balance = weigh(self.weights, invariant=scale_invariant(self))
+        balance = weigh(self.weights, invariant=scale_invariant(self), why=self.method_reason)
         if self.signals is None:
             why = self.signals_missing or "the report was written without them"
             return Verdict(level="undecided", sentence=f"Undecided: no signals were measured ({why}).", balance=balance)

@@ -99,7 +99,7 @@ def test_every_other_kind_is_refused_in_one_line_and_left_as_it_was(name: str, o
     lazy = any(map(nn.parameter.is_lazy, model.parameters()))
     as_it_was = nullcontext() if lazy else unchanged(model, *tensors_of(inputs))
     with as_it_was, pytest.raises(hessdiag.HessdiagError) as caught:
-        hessdiag.diagnose(model, inputs, **options)
+        hessdiag.diagnose(model, inputs, rtol=0.5, **options)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not lazy or all(map(nn.parameter.is_lazy, model.parameters()))

@@ -6,6 +6,7 @@ is in `COMPARE` where it compares the examples of a batch, in `LINEAR` where it 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -214,7 +215,7 @@ def test_what_is_no_function_of_the_outputs_is_refused() -> None:
     noisy: Callable[..., Tensor] = lambda y, t: F.cross_entropy(y + torch.randn_like(y), t)  # noqa: E731
     losses = {"draws random numbers": noisy, r"weights of the model \('0.weight'\)": weighs}
     for message, loss in losses.items():
-        for measure in (hessdiag.diagnose, hessdiag.learning_rates):
+        for measure in (partial(hessdiag.diagnose, rtol=0.5), hessdiag.learning_rates):
             with pytest.raises(hessdiag.HessdiagError, match=message):
                 measure(model, x, t, loss=loss)
     report = hessdiag.diagnose(model, x, t, loss=weighs, quick=True)
@@ -252,8 +253,12 @@ def test_a_quick_diagnosis_takes_losses_of_a_whole_batch_and_without_second_deri
     assert quick.per == "batch"
     whole = hessdiag.diagnose(model, x, torch.eye(8), loss=apart, per="batch")
     assert quick.signals.initial_loss == pytest.approx(whole.signals.initial_loss, rel=1e-6)
-    with pytest.raises(hessdiag.HessdiagError, match="per='batch'"):
-        hessdiag.diagnose(model, x, torch.eye(8), loss=apart)
+    for measure in (partial(hessdiag.diagnose, rtol=0.5), hessdiag.prescribe):
+        with pytest.raises(hessdiag.HessdiagError, match="per='batch'"):
+            measure(model, x, torch.eye(8), loss=apart)
+    by_default = hessdiag.diagnose(model, iter([(x, torch.eye(8))]), loss=apart)
+    assert (by_default.blocks, by_default.findings, by_default.method) == (quick.blocks, quick.findings, "none")
+    assert "The curvature was not measured: the loss 'apart' compares the examples of a batch" in by_default.text()
     assert hessdiag.diagnose(model, x, torch.randint(1, 3, (8,)), loss=aligned, quick=True).signals is not None
     with pytest.raises(hessdiag.HessdiagError, match="outputs NaN or infinite: the slope of sqrt makes the first"):
         hessdiag.diagnose(model, x, loss=lambda y, _: (y - y).square().sum().sqrt() + y.sum(), quick=True)
