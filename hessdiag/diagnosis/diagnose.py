@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
@@ -18,7 +17,7 @@ from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import Tally, batches_for
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.measure import bounded, measure, report_of
-from hessdiag.errors import HessdiagError
+from hessdiag.errors import CoupledError, HessdiagError
 from hessdiag.loading.first_call import first_call
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
@@ -138,9 +137,10 @@ def diagnose(
         asked = quick or not signals or distributed or (matrix, method, rtol) != ("ggn", "auto", None)
         if asked or (next(later) and held):  # of an iterator's batches only the first is there again
             raise
-        with suppress(HessdiagError):
+        try:
             return replace(measured(replace(settings, quick=True)), method_reason=str(error))
-        raise
+        except HessdiagError as other:
+            raise (other if isinstance(error, CoupledError) else error) from None
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:
