@@ -329,7 +329,7 @@ def outputs_and_tangent(
     if forward_mode:
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # only the tangent is wanted, no graph
             y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
-            return y, moved
+            return y, moved.to(y)  # torch's tangent of a scaled mean squared error is in float64
     leaves = leaves_of(at)
     network.differentiable()
     y = network(leaves, batch)

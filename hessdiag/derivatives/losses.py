@@ -12,13 +12,14 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag.arguments import one_line
-from hessdiag.data.batch import IGNORED, Form, Layout
+from hessdiag.data.batch import IGNORED, Form, Layout, mapped
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
@@ -376,12 +377,12 @@ class CallableLoss(Loss):
 
     def whole(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
         """The function of several examples at once, or copies of one, as its author means it; it may write to them."""
-        y = y.expand(copies, *y.shape[1:]).clone(memory_format=torch.contiguous_format)  # as some losses need
+        y, (layout, (form, form_of_targets)) = y.expand(copies, *y.shape[1:]), (self.reading.layout, self.reading.forms)
         targets = None if targets is None else targets.expand(copies, *targets.shape[1:]).clone()
-        layout, (form, form_of_targets) = self.reading.layout, self.reading.forms
         theirs = None if targets is None else form_of_targets.restore(targets)
+        given = layout.split(y) if layout else form.restore(y)
         with user_code():
-            return self.function(layout.split(y) if layout else form.restore(y), theirs)
+            return self.function(mapped(given, partial(torch.clone, memory_format=torch.contiguous_format)), theirs)
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:

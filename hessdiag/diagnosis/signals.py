@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_map_only
 
 from hessdiag.data.batch import Batch, tensors_in
+from hessdiag.data.seeds import user_code
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, varies
@@ -38,6 +40,7 @@ from hessdiag.diagnosis.roles import (
 )
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
+from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import backpropagate, kept_aside
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
@@ -48,6 +51,7 @@ ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
 OPENED = 1e-4  # of the usual size of a gradient: less is rounding
 COMPARED = 16  # examples: in a comparison with a parameter few of them change sides
+DRAWN = 8  # times
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
@@ -301,7 +305,9 @@ class SignalPass:
         cut = _detached(self.model, self.part, gradients)
         reached = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None or name in cut}
         ran = {n: p for n, p in self.parameters.items() if n.rpartition(".")[0] in self.layers.keys() - reached}
-        return cut | _unread(self.model, self.part, ran)
+        found = cut | _unread(self.model, self.part, ran)
+        none = {name: p for name, p in self.parameters.items() if gradients[name] is None and name not in found}
+        return found | _by_chance(self.model, self.part, none)
 
     def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
         """A state that is not carried on, or an input that the outputs do not depend on, whichever example's it is; and
@@ -463,6 +469,19 @@ def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Paramete
     ends = [y.real.sum() for y in returned]
     found = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
     return {name: "unread" for name, g in zip(parameters, found, strict=bool(ends)) if g is None}
+
+
+def _by_chance(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
+    """Parameters that outputs depend on at other draws, of a model that draws which of its layers run."""
+    found: dict[str, Gradient] = {}
+    draws = batch.noise or getattr(getattr(user_code(), "calls", None), "draws", False)
+    for number in range(DRAWN if parameters and draws else 0):
+        args, kwargs = tree_map_only(Tensor, Tensor.clone, batch.narrow(0, 2).arguments)
+        with seeded_rng(number):
+            ends = [y.real.sum() for y in tensors_in(model(*args, **kwargs)) if y.requires_grad]
+        gradients = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
+        found |= {name: "later" for name, g in zip(parameters, gradients, strict=bool(ends)) if g is not None}
+    return found
 
 
 def _rows(gradient: Tensor) -> int:

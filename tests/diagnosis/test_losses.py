@@ -264,6 +264,20 @@ def test_a_quick_diagnosis_takes_losses_of_a_whole_batch_and_without_second_deri
         hessdiag.diagnose(model, x, loss=lambda y, _: (y - y).square().sum().sqrt() + y.sum(), quick=True)
 
 
+def test_a_loss_writes_to_one_of_several_outputs_and_another_is_a_scaled_error_of_what_is_detached() -> None:
+    """Torch's tangent of that error is in float64."""
+    torch.manual_seed(0)
+    model = Net(
+        lambda m, x: (m.b(h := m.a(x)), 0.5 * F.mse_loss(h, h.detach())), a=nn.Linear(4, 5), b=nn.Linear(5, 200)
+    )
+    x, t = torch.randn(8, 4), torch.rand(8, 200)
+    writes = lambda y, t: F.mse_loss(y[0].sigmoid_(), t) + y[1]  # noqa: E731
+    reads = lambda y, t: F.mse_loss(y[0].sigmoid(), t) + y[1]  # noqa: E731
+    written, plain = (hessdiag.diagnose(model, x, t, loss=loss) for loss in (writes, reads))
+    assert written.method == "sketch"
+    assert written.blocks == plain.blocks
+
+
 def test_the_function_of_cross_entropy_is_the_name() -> None:
     model, x, t = nn.Linear(4, 3), torch.randn(2, 5, 4), torch.randint(3, (2, 5))
     named, function = (hessdiag.diagnose(model, x, t, loss=loss) for loss in ("cross-entropy", F.cross_entropy))

@@ -2,9 +2,10 @@
 
 import copy
 import math
+import random
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pytest
@@ -71,6 +72,15 @@ def test_the_gradient_that_is_at_hand_is_that_of_the_first_batch(batches: int, *
         assert one.gradient_sq == pytest.approx(other.gradient_sq, rel=1e-12)
     assert {p.name: p.gradient for p in found.parameters}["unread.weight"] == "none"
     assert {p.name: p.gradient for p in found.parameters}["first.weight"] == "later"  # once the last one has moved
+
+
+@pytest.mark.parametrize("draw", [random.random, lambda: float(torch.rand(()))])
+def test_layers_that_are_skipped_by_chance_are_used(draw: Callable[[], float]) -> None:
+    forward = lambda m, x: reduce(lambda h, layer: h + layer(h).tanh() if draw() > 0.5 else h, m.children(), x)  # noqa: E731
+    model = Net(forward, **{f"l{i}": nn.Linear(4, 4) for i in range(8)})
+    report = hessdiag.diagnose(model, torch.randn(8, 4), torch.randn(8, 4), quick=True)
+    assert {p.gradient for p in report.signals.parameters} == {"some", "later"}
+    assert not [finding for finding in report.findings if finding.rule == "HD403"]
 
 
 def test_what_opens_when_others_move_is_told_from_what_never_does() -> None:
