@@ -171,7 +171,8 @@ def parents_of(node: Node) -> list[Node]:
 
 def kept_aside(model: nn.Module) -> dict[int, str]:
     """Where modules keep tensors to be trained that they have not registered, as `blocks[0].weight`, by the id of these
-    or of what these were made of: `nn.Parameter(...).to(device)` is no parameter.
+    or of what these were made of: `nn.Parameter(...).to(device)` is no parameter. What parameters had a part in is an
+    activation.
     """
     names, registered = dict[int, str](), set(map(id, model.parameters()))
     attributes = ((path, *each) for path, module in model.named_modules() for each in vars(module).items())
@@ -179,8 +180,10 @@ def kept_aside(model: nn.Module) -> dict[int, str]:
         if attribute in ("_parameters", "_buffers", "_modules"):
             continue
         for name, tensor in _held_in(value, f"{path}.{attribute}".lstrip(".")):
-            leaves = [n.variable for n in walk(get_gradient_edge(tensor).node, parents_of) if hasattr(n, "variable")]
-            for key in {*map(id, leaves)} - registered:
+            leaves = {
+                id(n.variable) for n in walk(get_gradient_edge(tensor).node, parents_of) if hasattr(n, "variable")
+            }
+            for key in leaves if leaves.isdisjoint(registered) else ():
                 names.setdefault(key, name)
     return names
 

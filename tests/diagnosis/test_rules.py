@@ -611,6 +611,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a parameter's {made}", lambda made=made: net(lambda m, x: m.last((x @ m.first).relu()), last=nn.Linear(5, 3),
         first=getattr(nn.Parameter(torch.randn(4, 5)), made)()), (X, T), None, said)
         for made, said in (("requires_grad_", ""), ("clone", "HD404"))),
+    ("an activation in an attribute", lambda: net(lambda m, x: m.last(setattr(m, "seen", m.first(x).relu()) or m.seen),
+        first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, ""),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
         F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
     *((f"a flat output beside {tuple(t.shape)}", lambda: net(lambda m, x: m.first(x).flatten(), first=nn.Linear(4, 1)),
