@@ -13,6 +13,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Distribution
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_map_only
 
 from hessdiag.arguments import TENSORS, check_choice, few, kind_of, one_line
@@ -115,11 +117,16 @@ class Layout:
         return mapped(self.template, piece)
 
 
+def has_fields(value: Any) -> bool:
+    """Whether it is a dataclass or a distribution."""
+    return isinstance(value, Distribution) or (is_dataclass(value) and not isinstance(value, type))
+
+
 def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     """A tensor, or tuples, lists, dicts and dataclasses of some, with a function applied to every tensor."""
 
     def each(leaf: Any) -> Any:
-        if not is_dataclass(leaf) or isinstance(leaf, type):
+        if not has_fields(leaf):
             return function(leaf) if isinstance(leaf, Tensor) else leaf
         new = copy.copy(leaf)
         vars(new).update(mapped(vars(leaf), function))  # also of a frozen one
@@ -195,7 +202,7 @@ def held_by(returned: Any) -> Mapping[Any, Any]:
         return returned
     if isinstance(returned, (tuple, list)):
         return dict(zip(getattr(returned, "_fields", range(len(returned))), returned, strict=True))
-    return vars(returned) if is_dataclass(returned) and not isinstance(returned, type) else {}
+    return vars(returned) if has_fields(returned) else {}
 
 
 def own_loss(returned: Any) -> Tensor | None:
@@ -303,7 +310,7 @@ class Batch:
         inputs together are one example, with `"either"` those that agree about no number of examples.
         """
         check_choice("examples", examples, ("batch", "one", "either"))
-        given = _arguments(inputs, any_kind=examples == "one")
+        given, examples = _arguments(inputs, examples)
         args, kwargs = tree_map_only(Tensor, lambda v: v if v.layout is torch.strided else Common(v), given)
         if isinstance(targets, (tuple, list, Mapping)) and tensors_in(targets):
             batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
@@ -661,22 +668,23 @@ def _plain(value: Tensor) -> Tensor:
 
 
 def _finite(value: Tensor) -> Tensor:
-    """The value itself, if it holds numbers."""
+    """The value itself, if it holds numbers, or is a mask of zeros and -inf."""
     real = value.is_floating_point() and value.numel()
-    if real and not bool(torch.stack(value.detach().aminmax()).isfinite().all()):  # NaN is both
+    finite = not real or bool(torch.stack(value.detach().aminmax()).isfinite().all())  # NaN is both
+    if not (finite or bool(((value == 0) | (value == -math.inf)).all())):
         raise HessdiagError("inputs hold NaN or infinite values: clean the data first")
     return value
 
 
-def _arguments(inputs: Any, *, any_kind: bool) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Positional and keyword arguments of the model."""
-    if isinstance(inputs, (tuple, list)):
-        return tuple(inputs), {}
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if not isinstance(inputs, Tensor) and not any_kind:
+def _arguments(inputs: Any, examples: str) -> tuple[tuple[tuple[Any, ...], Mapping[str, Any]], str]:
+    """Positional and keyword arguments of the model; and what they hold: a packed sequence is one example."""
+    several = isinstance(inputs, (tuple, list)) and not isinstance(inputs, PackedSequence)
+    if not (several or isinstance(inputs, Tensor | PackedSequence | Mapping) or examples == "one"):
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {TENSORS}")
-    return (inputs,), {}
+    kwargs = dict(inputs) if isinstance(inputs, Mapping) else {}
+    args = () if kwargs else tuple(inputs) if several else (inputs,)
+    packed = any(isinstance(each, PackedSequence) for each in (*args, *kwargs.values()))
+    return (args, kwargs), "one" if packed else examples
 
 
 def _common_size(tensors: Sequence[Tensor]) -> int:

@@ -1,8 +1,7 @@
 """Losses as the curvature sees them: value and gradient per example, and products with the Hessian in the outputs.
 
-Every method works on outputs `y` of shape (B, *out) whose first dimension runs over examples, and treats each example
-on its own. A loss has to give its value; gradient and Hessian then follow by plain automatic differentiation, and the
-built-in losses have closed forms of the Hessian and of its root.
+Every method works on outputs `y` of shape (B, *out) whose first dimension runs over examples, and treats each on its
+own. A loss gives its value; gradient and Hessian follow by autograd, or in closed form for the built-in ones.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 SUMS_TO_ONE = 1e-3
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 EXAMPLES_TRIED, NUMBERS_TRIED = 64, 2**22  # examples and outputs on which a function is tried, at most
+HOW = "write a function of these two that returns a scalar; of a model's output object pick the tensor with output=..."
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
 
@@ -471,8 +471,8 @@ class CallableLoss(Loss):
         shape = tuple(self.reading.forms[0].restore(y[:1]).shape)
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
-        how = "write a function of these two that returns a scalar; of a model's output object pick the tensor with"
-        message = f"the loss {self.name!r} cannot be called with {call}: {how} output=..."
+        how = "take derivatives of outputs in forward, and return them" if "require grad" in str(error) else HOW
+        message = f"the loss {self.name!r} cannot be called with {call}: {how}"
         try:
             several = len(y) > 1 and bool(self._one(y, targets).isfinite())
         except REFUSALS:

@@ -41,7 +41,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     some = slice(2 if costly and not part.as_one else None)  # examples
     few = (at[some], targets if targets is None else targets[some])
-    endless = [_endless(loss, *few, own[some], piece) for piece in _pieces(part) if kind == "other"]
+    endless = [_endless(loss, *few, own[some], piece) for piece in pieces_of(part) if kind == "other"]
     names, bounds = _ending(y, part, kind)
     last, bound, constant = names[0], bounds or (lambda z: z), chance
 
@@ -63,7 +63,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
-    how = {"within": bounds is not None and len(_pieces(part)) == 1, "pairs": "pairs" in calls.found}
+    how = {"within": bounds is not None and len(pieces_of(part)) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
@@ -79,7 +79,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "floor": _floor(of, varied, at, targets, best, soft=soft) if bounds and not costly else math.nan,
         **asked,
         **(would_broadcast(y, targets) if loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
-        "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in _pieces(part))]),
+        "pull": max(
+            [_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces_of(part))]
+        ),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(lambda z: of(z, targets), at, own),
@@ -101,7 +103,7 @@ def _are_shares(y: Tensor, last: str) -> bool:
 def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound | None]:
     """See `hessdiag.diagnosis.roles.ending`."""
     with suppress(Exception):  # of an operation of the user's
-        names, bounds = ending(y.grad_fn, y.detach(), _pieces(part))
+        names, bounds = ending(y.grad_fn, y.detach(), pieces_of(part))
         return names, bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
     return ("",), None
 
@@ -325,7 +327,7 @@ def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
 FAR, SAME_SLOPE = 1e3, 0.02
 
 
-def _pieces(part: Batch) -> list[tuple[int | None, int | None]]:
+def pieces_of(part: Batch) -> list[tuple[int | None, int | None]]:
     """First and last column of each tensor in outputs (B, N) that are of several; None where there is one."""
     if not isinstance(part.output, Layout):
         return [(None, None)]
@@ -342,7 +344,7 @@ def _tensors(y: Tensor, part: Batch) -> list[Tensor]:
 
 def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
-    columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), _pieces(part)
+    columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), pieces_of(part)
     for (a, b), parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
         columns[a:b] = not any(isinstance(getattr(n, "variable", None), nn.Parameter) for n in walk(parent, parents_of))
     return columns
@@ -355,7 +357,7 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
     """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain;
     NaN where there are no such two. What no weight made is a target, too.
     """
-    pieces = [slice(*piece) for piece in _pieces(part) if not bool(given[slice(*piece)].all())]
+    pieces = [slice(*piece) for piece in pieces_of(part) if not bool(given[slice(*piece)].all())]
     if part.targets is None or len(pieces) < 2:
         return math.nan
     noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0
@@ -554,7 +556,7 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     flat, sent = y.flatten(1), own.flatten(1)
     alike = (flat.detach() == flat.detach()[:1]).all(0) & (sent != 0).any(0)
     if len(y) == 1:  # of which a whole tensor is zero
-        pieces = [y[0, ..., a:b].detach() for a, b in _pieces(part)]
+        pieces = [y[0, ..., a:b].detach() for a, b in pieces_of(part)]
         alike &= torch.cat([(~each.bool().any()).expand_as(each) for each in pieces], -1).flatten()
     columns = alike.nonzero().flatten().tolist()
     edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]

@@ -29,7 +29,7 @@ from hessdiag.data.seeds import user_code
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, varies
-from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like
+from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like, pieces_of
 from hessdiag.diagnosis.roles import (
     Graph,
     at_its_end,
@@ -266,19 +266,19 @@ class SignalPass:
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
             repeated=_repeated(y.detach(), part), fixed_norms=len(fixed), **self.noted,
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **of_outputs, **fit_of(model, part, y, own[0], loss),
-            parameters=self._of_parameters(of_mean, uses, layers, loss),
+            parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean)),
         )  # fmt: skip
 
     def _of_parameters(
         self, gradients: Mapping[str, Tensor | None], uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
-        loss: Loss,
+        loss: Loss, left: dict[str, Gradient],
     ) -> tuple[ParameterSignals, ...]:  # fmt: skip
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
         not depend on it.
         """
         radial = _radial_shares(self.model, self.parameters, self.part, layers) if self.balanced else {}
         opened, later = _opened(self.model, self.part, loss, gradients, self.trainable)
-        states = opened | self._unreached(gradients)
+        states = opened | self._unreached(gradients) | left
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
             gradient, slots, w = gradients[name], places[name], parameter.detach()
@@ -299,6 +299,16 @@ class SignalPass:
                 rows=0 if gradient is None else _rows(gradient), **numbers, **_fans(module, w),
             ))  # fmt: skip
         return tuple(rows)
+
+    def _left_out(self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
+        """Parameters whose gradient is zero, and that reach those of several outputs that the loss leaves out."""
+        z = noise_like(y.detach(), self.part)
+        for first, end in pieces_of(self.part):
+            z[:, first:end] *= not bool(own[:, first:end].any())
+        zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
+        edges = [get_gradient_edge(p) for p in zero.values()]
+        found = backpropagate(y, edges, z.unsqueeze(0)) if edges and bool(z.any()) else []
+        return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
 
     def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
         """Parameters without a gradient that the outputs depend on, and those of layers that run for nothing."""

@@ -362,6 +362,14 @@ def detached(net: Net) -> Finding | None:
     return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
 
 
+def left_out(net: Net) -> Finding | None:
+    """HD403: parameters of outputs that the loss does not read."""
+    if not (blocks := tuple(p.name for p in net.parameters if p.trainable and p.gradient == "left")):
+        return None
+    message, advice = f"The loss does not read what {listed(blocks)} write.", "If it is to be learnt: add its loss."
+    return Finding("HD403", "note", blocks, message, advice, float(len(blocks)), 0.0)
+
+
 def unused(net: Net) -> Finding | None:
     """HD403: parameters that the outputs do not depend on."""
     names = [p for p in net.parameters if p.trainable and p.gradient in ("none", "unread")]
@@ -402,5 +410,5 @@ def _is_last(net: Net, name: str) -> bool:
 
 RULES = (
     outliers, sibling, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, below_epsilon,
-    identical_units, cannot_learn, undefined, dead, frozen, detached, unused, one_row, unregistered,
+    identical_units, cannot_learn, undefined, dead, frozen, detached, left_out, unused, one_row, unregistered,
 )  # fmt: skip

@@ -75,7 +75,8 @@ def first_call(
     while True:
         try:
             road = road_of(model, first, loss, settings)
-            stream = chain.from_iterable(road.batches(model, each, settings.per) for each in chain([first], others))
+            per = "batch" if settings.quick else settings.per  # a call for each example takes long
+            stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], others))
             batch = next(stream)
             found, skipped = find_blocks(model, vectors=vectors)
             if not found:

@@ -13,7 +13,7 @@ from typing import Literal
 from hessdiag.results.findings import Finding
 from hessdiag.results.records import Record
 
-Gradient = Literal["some", "later", "zero", "cut", "unread", "none"]
+Gradient = Literal["some", "later", "zero", "left", "cut", "unread", "none"]
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 
@@ -86,9 +86,10 @@ class ParameterSignals(Record):
         kurtosis: E[(W − E[W])⁴] over the variance squared; 3 for a Gaussian.
         largest: largest entry over the rms.
         zeros: share of entries that are exactly zero.
-        gradient: `"some"`, `"later"` (once others have moved, or at other draws), `"zero"` (exactly), `"cut"` (the
-            outputs depend on it, but autograd does not know), `"unread"` (its layer runs, and nothing that the model
-            returns depends on it) or `"none"` (the outputs do not depend on it).
+        gradient: `"some"`, `"later"` (once others have moved, or at other draws), `"zero"` (exactly), `"left"`
+            (it makes outputs that the loss leaves out), `"cut"` (the outputs depend on it, but autograd does not know),
+            `"unread"` (its layer runs, and nothing that the model returns depends on it) or `"none"` (the outputs do
+            not depend on it).
         gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
         rows: of a table, how many get a gradient.
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
