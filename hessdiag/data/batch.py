@@ -305,9 +305,8 @@ class Batch:
     def of(cls, inputs: Any, targets: Any, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
         """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones.
 
-        `batch_dim` is the dimension that runs over the examples; or in a structure like the inputs', as `in_dims` of
-        `torch.vmap`, that of each tensor, and None of a tensor that all examples share. With `examples="one"` all
-        inputs together are one example, with `"either"` those that agree about no number of examples.
+        `batch_dim`: the dimension over the examples; or, as `in_dims` of `torch.vmap`, that of each tensor, None if
+        shared. With `examples="one"` all inputs are one example, with `"either"` those of no common number of them.
         """
         check_choice("examples", examples, ("batch", "one", "either"))
         given, examples = _arguments(inputs, examples)
@@ -316,7 +315,10 @@ class Batch:
             batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
             asked = Layout.of(targets, size=None if batch.structure else batch.size)
             if not (asked.apart or batch.structure):
-                raise HessdiagError(f"targets hold a tensor that does not run over the {batch.size} examples first")
+                if examples == "either":
+                    return cls.of(inputs, targets, examples="one")
+                what = f"targets hold a tensor that does not run over the {batch.size} examples first: transpose it,"
+                raise HessdiagError(f"{what} or pass examples='one' if all are one example")
             return replace(batch, targets=asked.joined(targets, batch.size), asked=asked).map(_plain)
         if targets is not None and not isinstance(targets, Tensor):
             raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")
@@ -669,9 +671,7 @@ def _plain(value: Tensor) -> Tensor:
 
 def _finite(value: Tensor) -> Tensor:
     """The value itself, if it holds numbers, or is a mask of zeros and -inf."""
-    real = value.is_floating_point() and value.numel()
-    finite = not real or bool(torch.stack(value.detach().aminmax()).isfinite().all())  # NaN is both
-    if not (finite or bool(((value == 0) | (value == -math.inf)).all())):
+    if not (bool(value.isfinite().all()) or bool(((value == 0) | (value == -math.inf)).all())):
         raise HessdiagError("inputs hold NaN or infinite values: clean the data first")
     return value
 

@@ -422,6 +422,7 @@ def meeting(net: Net) -> Finding | None:
     order = ", and on their order" if ordered else ""
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others{order}."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
+    advice += " If time is the first dimension of the inputs, pass batch_dim=1." if ordered else ""
     meant = blocks and net.named[blocks[0]].along < BLIND
     readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
