@@ -117,7 +117,8 @@ def mean_of_some(
         traces = np.full(len(value), math.nan)
     return Curvature(
         value, stderr, np.sum([part.products for part in (*some, *like)], axis=0), traces,
-        reason=f"{n} of {of} examples, each within its batch; {some[0].reason}", method=some[0].method,
+        reason=f"{n} of {of} examples, each within its batch; {some[0].reason.removeprefix('asked for; ')}",
+        method=some[0].method,
     )  # fmt: skip
 
 

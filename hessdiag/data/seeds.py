@@ -101,6 +101,7 @@ class Noise(TorchFunctionMode):
         if value is None or value.shape != made.shape:
             drawn = f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples"
             raise HessdiagError(f'{drawn} alike: draw them with the examples first, or pass mode="eval" (--eval)')
+        value = value.argsort().argsort() if func is torch.randperm else value  # of fewer, their order
         return made.copy_(value) if func.__name__.endswith("_") else value.clone()
 
 

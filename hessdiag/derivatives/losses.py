@@ -427,7 +427,7 @@ class CallableLoss(Loss):
         try:
             whole = found(self.together)
         except REFUSALS:  # it reads one example at a time
-            return True
+            return self.copies == 1
         try:
             return all(map(_alike, whole, found(self)))
         except REFUSALS:
@@ -537,19 +537,19 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
         few = chosen.of_all(y.clone().requires_grad_(), None if targets is None else targets[: len(y)])
         written = numbers_written(few)
     if drawn.noted and not reading.linear:
-        message = f"the loss {chosen.name!r} draws random numbers, and is another one at each call: leave them out,"
-        raise HessdiagError(f"{message} or draw them once")
+        raise HessdiagError(f"the loss {chosen.name!r} draws random numbers: leave them out, or draw them once")
     if drawn.noted:  # as negatives are: the same at each call
         chosen.function = seeded_rng(0)(function)
     most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
     many, theirs = y, targets
-    if targets is not None and not reading.together:
-        for count in (min(most, len(targets)), len(targets)):  # a term may be of none of so few
-            some = torch.linspace(0, len(targets) - 1, count).long().to(targets.device)
-            many, theirs = y[torch.arange(count, device=y.device) % len(y)], targets[some]
-            with suppress(*REFUSALS):
-                if bool(chosen.of_all(many, theirs).isfinite()):
-                    break
+    sizes = [most] if targets is None else [min(most, len(targets)), len(targets)]  # a term may be of none of so few
+    for count in [] if reading.together else sizes:
+        many = y[torch.arange(count, device=y.device) % len(y)]
+        if targets is not None:
+            theirs = targets[torch.linspace(0, len(targets) - 1, count).long().to(targets.device)]
+        with suppress(*REFUSALS):
+            if bool(chosen.of_all(many, theirs).isfinite()):
+                break
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
         chosen = chosen.together
     if reading.per == "example" and chosen.compares(many, theirs):

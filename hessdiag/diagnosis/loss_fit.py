@@ -547,7 +547,6 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
 
 
 SEEN = 1e-5  # of the largest output, beyond rounding
-MOST_UNMOVED = 4
 ELSEWHERE = (*[(2.0, 0.0)] * 16, (0.1, 1.0))  # steps of the weights, and what they are at least relative to
 
 
@@ -558,20 +557,16 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     if len(y) == 1:  # of which a whole tensor is zero
         pieces = [y[0, ..., a:b].detach() for a, b in pieces_of(part)]
         alike &= torch.cat([(~each.bool().any()).expand_as(each) for each in pieces], -1).flatten()
-    columns = alike.nonzero().flatten().tolist()
     edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    found = []
-    for column in columns[:MOST_UNMOVED]:
-        one = torch.zeros_like(sent)
-        one[:, column] = 1.0
-        gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
-        found += [column] if all(g is None or not bool(g.any()) for g in gradients) else []
+    sent = torch.where(alike, noise_like(y.detach(), part).flatten(1), 0.0)
+    gradients = backpropagate(y, edges, sent.view_as(y).unsqueeze(0)) if bool(alike.any()) else [y]
+    if any(g is not None and bool(g.any()) for g in gradients):
+        return 0
     # Large steps may switch on the ReLU that it is behind, small ones leave an extremum, also where weights are zero.
-    for seed, (step, least) in enumerate(ELSEWHERE if found else ()):
+    for seed, (step, least) in enumerate(ELSEWHERE):
         with moved(model, seed, step, least=least):
-            others = part.call(model).detach().flatten(1)
-        found = [column for column in found if bool((others[:, column] == flat[0, column]).all())]
-    return len(found)
+            alike &= (part.call(model).detach().flatten(1) == flat.detach()[:1]).all(0)
+    return int(alike.sum())
 
 
 def _of_labels(labels: Tensor, classes: int) -> float:

@@ -266,7 +266,7 @@ class SignalPass:
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
             repeated=_repeated(y.detach(), part), fixed_norms=len(fixed), **self.noted,
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **of_outputs, **fit_of(model, part, y, own[0], loss),
-            parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean)),
+            parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss)),
         )  # fmt: skip
 
     def _of_parameters(
@@ -300,12 +300,17 @@ class SignalPass:
             ))  # fmt: skip
         return tuple(rows)
 
-    def _left_out(self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
-        """Parameters whose gradient is zero, and that reach those of several outputs that the loss leaves out."""
-        z = noise_like(y.detach(), self.part)
-        for first, end in pieces_of(self.part):
-            z[:, first:end] *= not bool(own[:, first:end].any())
+    def _left_out(
+        self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None], loss: Loss
+    ) -> dict[str, Gradient]:
+        """Parameters whose gradient is zero, and that reach outputs on which the loss does not depend."""
+        at, targets, z = y.detach(), self.part.targets, noise_like(y.detach(), self.part)
         zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
+        for first, end in pieces_of(self.part) if zero else ():
+            z[:, first:end] *= (own[:, first:end] == 0).all(0)  # and a detached one?
+            other = at.clone()
+            other[:, first:end] += z[:, first:end]
+            z[:, first:end] *= bool(loss.of_all(other, targets) == loss.of_all(at, targets))
         edges = [get_gradient_edge(p) for p in zero.values()]
         found = backpropagate(y, edges, z.unsqueeze(0)) if edges and bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}

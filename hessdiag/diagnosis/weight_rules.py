@@ -270,7 +270,7 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = f"The gradient of {count} outputs, the same for all examples, is zero in each weight, not in the loss."
+    message = f"The loss would move outputs ({count}) that are the same for all examples, and no weight does."
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
 

@@ -4,6 +4,7 @@ A case is a model, what `diagnose` is told, and `units`: for the view asked for,
 their graph, and the loss of that vector, written as the author means it.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributions import Normal
 
 import hessdiag
 from hessdiag.__main__ import main
@@ -413,6 +415,32 @@ def what_training_calls_once() -> dict[str, Any]:
     model.register_buffer("calls", torch.zeros(()))
     given = {"model": model, "inputs": x, "targets": t, "options": {"loss": nn.MSELoss()}}
     return given | {"units": of, "matrices": ["ggn"]}
+
+
+def test_masks_packed_sequences_and_distributions_are_read() -> None:
+    cell, last = nn.GRU(3, 4, batch_first=True).double(), nn.Linear(4, 2).double()
+    sequences, labels = [randn(2 + b % 3, 3) for b in range(B)], torch.arange(B) % 2
+    packed = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+    lengths = torch.tensor([*map(len, sequences)])
+    padded = nn.utils.rnn.pad_sequence(sequences, batch_first=True)
+    of_packed = network(lambda m, x: m.last(m.cell(x)[1][0]), cell=cell, last=last)
+    at_end = network(lambda m, x, n: m.last(m.cell(x)[0][torch.arange(len(n)), n - 1]), cell=cell, last=last)
+    one = hessdiag.diagnose(at_end, (padded, lengths), labels, examples="one")
+    for given in (packed, (packed,)):
+        report = hessdiag.diagnose(of_packed, given, labels)
+        values = [block.avg_sq_singular_value for block in report.blocks]
+        assert values == pytest.approx([block.avg_sq_singular_value for block in one.blocks], rel=1e-8)
+    mask = torch.full((3, 3), -math.inf, dtype=torch.float64).triu(1)
+    masked = network(lambda m, x, mask: m.a((x @ x.mT + mask).softmax(-1) @ x), a=nn.Linear(4, 2).double())
+    x, t = randn(B, 3, 4), randn(B, 3, 2)
+    given = hessdiag.diagnose(masked, (x, mask), t, batch_dim=(0, None))
+    assert given.blocks == hessdiag.diagnose(network(lambda m, x: masked(x, mask), a=masked.a), x, t).blocks
+    layers = {"a": masked.a, "b": nn.Linear(4, 2).double()}
+    normal = network(lambda m, x: Normal(m.a(x), m.b(x).exp()), **layers)
+    pair = network(lambda m, x: (m.a(x), m.b(x).exp()), **layers)
+    of_pair = hessdiag.diagnose(pair, x[:, 0], t[:, 0], loss=lambda y, t: -Normal(*y).log_prob(t).mean())
+    report = hessdiag.diagnose(normal, x[:, 0], t[:, 0], loss=lambda d, t: -d.log_prob(t).mean())
+    assert [block.nu for block in report.blocks] == pytest.approx([block.nu for block in of_pair.blocks])
 
 
 @pytest.mark.parametrize("hard", [False, True])

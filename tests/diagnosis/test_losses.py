@@ -278,6 +278,25 @@ def test_a_loss_writes_to_one_of_several_outputs_and_another_is_a_scaled_error_o
     assert written.blocks == plain.blocks
 
 
+def test_a_loss_of_pairs_that_is_zero_for_one_of_them_compares_examples() -> None:
+    """Two views of an example have no negatives (SimCLR); with shuffled examples."""
+
+    def contrast(y: Tensor, _: Any) -> Tensor:
+        y = F.normalize(y)
+        others = (y @ y.T).masked_fill(torch.eye(len(y)).bool(), -1e9)
+        return F.cross_entropy(others / 0.1, torch.arange(len(y)).roll(len(y) // 2))
+
+    def shuffled(m: nn.Module, x: Tensor) -> Tensor:
+        order = torch.randperm(len(x))
+        return m.last(m.first(x[order]).tanh()[order.argsort()])
+
+    model = Net(shuffled, first=nn.Linear(4, 8), last=nn.Linear(8, 3))
+    report = hessdiag.diagnose(model, torch.randn(16, 4), loss=contrast)
+    assert (report.findings, report.method) == ((), "none")
+    assert "compares the examples" in report.method_reason
+    assert hessdiag.diagnose(model, torch.randn(16, 4), torch.randn(16, 3)).method == "exact"
+
+
 def test_the_function_of_cross_entropy_is_the_name() -> None:
     model, x, t = nn.Linear(4, 3), torch.randn(2, 5, 4), torch.randint(3, (2, 5))
     named, function = (hessdiag.diagnose(model, x, t, loss=loss) for loss in ("cross-entropy", F.cross_entropy))
