@@ -378,11 +378,10 @@ class CallableLoss(Loss):
     def whole(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
         """The function of several examples at once, or copies of one, as its author means it; it may write to them."""
         y, (layout, (form, form_of_targets)) = y.expand(copies, *y.shape[1:]), (self.reading.layout, self.reading.forms)
-        targets = None if targets is None else targets.expand(copies, *targets.shape[1:]).clone()
-        theirs = None if targets is None else form_of_targets.restore(targets)
-        given = layout.split(y) if layout else form.restore(y)
+        theirs = None if targets is None else form_of_targets.restore(targets.expand(copies, *targets.shape[1:]))
+        given = (layout.split(y) if layout else form.restore(y), theirs)
         with user_code():
-            return self.function(mapped(given, partial(torch.clone, memory_format=torch.contiguous_format)), theirs)
+            return self.function(*mapped(given, partial(torch.clone, memory_format=torch.contiguous_format)))
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         try:
