@@ -550,6 +550,9 @@ SEEN = 1e-5  # of the largest output, beyond rounding
 ELSEWHERE = (*[(2.0, 0.0)] * 16, (0.1, 1.0))  # steps of the weights, and what they are at least relative to
 
 
+MOST_UNMOVED = 4  # outputs that are tried one by one
+
+
 def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     """How many of the outputs that the loss would move are the same for all examples, whatever the weights are."""
     flat, sent = y.flatten(1), own.flatten(1)
@@ -558,9 +561,12 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
         pieces = [y[0, ..., a:b].detach() for a, b in pieces_of(part)]
         alike &= torch.cat([(~each.bool().any()).expand_as(each) for each in pieces], -1).flatten()
     edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    sent = torch.where(alike, noise_like(y.detach(), part).flatten(1), 0.0)
-    gradients = backpropagate(y, edges, sent.view_as(y).unsqueeze(0)) if bool(alike.any()) else [y]
-    if any(g is not None and bool(g.any()) for g in gradients):
+    columns, noise = alike.nonzero().flatten(), noise_like(y.detach(), part).flatten(1)
+    for some in torch.split(columns, 1 if len(columns) <= MOST_UNMOVED else len(columns)) if len(columns) else ():
+        one = torch.zeros_like(noise).index_copy(1, some, noise[:, some])
+        gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
+        alike[some] = all(g is None or not bool(g.any()) for g in gradients)
+    if not bool(alike.any()):
         return 0
     # Large steps may switch on the ReLU that it is behind, small ones leave an extremum, also where weights are zero.
     for seed, (step, least) in enumerate(ELSEWHERE):

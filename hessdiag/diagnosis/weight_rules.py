@@ -270,7 +270,9 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = f"The loss would move outputs ({count}) that are the same for all examples, and no weight does."
+    message = (
+        f"The gradients of outputs ({count}) that are the same for all examples are zero, not so the loss in them."
+    )
     advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
 
@@ -366,8 +368,10 @@ def left_out(net: Net) -> Finding | None:
     """HD403: parameters of outputs that the loss does not read."""
     if not (blocks := tuple(p.name for p in net.parameters if p.trainable and p.gradient == "left")):
         return None
+    read = {net.siblings[p.name] for p in net.parameters if p.gradient == "some"}
+    severity: Severity = "note" if read.issuperset(net.siblings[name] for name in blocks) else "warning"
     message, advice = f"The loss does not read what {listed(blocks)} write.", "If it is to be learnt: add its loss."
-    return Finding("HD403", "note", blocks, message, advice, float(len(blocks)), 0.0)
+    return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 
 
 def unused(net: Net) -> Finding | None:

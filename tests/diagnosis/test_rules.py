@@ -613,7 +613,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         for made, said in (("requires_grad_", ""), ("clone", "HD404"))),
     *((f"a head, detached: {read}", lambda: net(lambda m, x: (m.last(m.first(x).relu()), m.more(m.first(x))),
         first=nn.Linear(4, 8), last=nn.Linear(8, 3), more=nn.Linear(8, 1)), (X, T), lambda y, t, read=read: read * y[1]
-        .detach().square().sum() + F.cross_entropy(y[0], t), said) for read, said in ((0, ""), (1, "HD113"))),
+        .detach().square().sum() + F.cross_entropy(y[0], t), said) for read, said in ((0, "HD403"), (1, "HD113"))),
     ("an activation in an attribute", lambda: net(lambda m, x: m.last(setattr(m, "seen", m.first(x).relu()) or m.seen),
         first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, ""),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
