@@ -118,7 +118,7 @@ class Layout:
 
 
 def has_fields(value: Any) -> bool:
-    """Whether it is a dataclass or a distribution."""
+    """Of a dataclass or a distribution."""
     return isinstance(value, Distribution) or (is_dataclass(value) and not isinstance(value, type))
 
 
@@ -320,8 +320,9 @@ class Batch:
                 what = f"targets hold a tensor that does not run over the {batch.size} examples first: transpose it,"
                 raise HessdiagError(f"{what} or pass examples='one' if all are one example")
             return replace(batch, targets=asked.joined(targets, batch.size), asked=asked).map(_plain)
-        if targets is not None and not isinstance(targets, Tensor):
-            raise HessdiagError(f"targets are {kind_of(targets)}: pass torch.as_tensor(targets)")
+        if targets is not None and not (isinstance(targets, Tensor) and (targets.dim() or examples == "one")):
+            how = "one for each example" if isinstance(targets, Tensor) else "torch.as_tensor(targets)"
+            raise HessdiagError(f"targets are {kind_of(targets)}: pass {how}")
         batch = replace(cls(args, kwargs, None, 1).map(_finite), targets=targets).map(_plain)
         if examples == "one":
             return replace(batch, as_one=True, structure=True)
@@ -359,7 +360,7 @@ class Batch:
         args, kwargs = tree_map(first, (self.args, dict(self.kwargs)))
         targets, at = self.targets, 0
         size = next((value.shape[dim] for value, dim in pairs if dim is not None), 1)
-        if targets is not None and kept[:1] != (0,):
+        if targets is not None and kept[:1] not in ((), (0,)):
             if targets.dim() > kept[0] and targets.shape[0] == targets.shape[kept[0]] == size:
                 message = f"targets {tuple(targets.shape)} have {size} examples in dimension 0 or {kept[0]}: pass a"
                 raise HessdiagError(f"{message} batch of another size")
@@ -663,10 +664,8 @@ def _places(shape: torch.Size, fewer: torch.Size, count: int) -> list[int]:
 
 def _plain(value: Tensor) -> Tensor:
     """A copy of a tensor made under `torch.inference_mode`, which autograd refuses; else the value itself."""
-    if value.is_inference():
-        with torch.inference_mode(False):
-            return value.clone()
-    return value
+    with torch.inference_mode(False):
+        return value.clone() if value.is_inference() else value
 
 
 def _finite(value: Tensor) -> Tensor:

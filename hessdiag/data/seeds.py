@@ -68,6 +68,11 @@ def user_code() -> AbstractContextManager[Any]:
     return getattr(_here, "context", nullcontext())
 
 
+def draws_outside() -> bool:
+    """Whether calls of the model draw from generators of Python or NumPy."""
+    return bool(getattr(getattr(user_code(), "calls", None), "draws", False))
+
+
 @contextmanager
 def in_calls(context: AbstractContextManager[Any]) -> Iterator[None]:
     """Let this be that context, entered anew for each call: being in a mode costs more than most operations."""

@@ -55,9 +55,11 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
     """A function that makes a batch for this model of inputs and targets; see `Batch.of`."""
 
     def read(inputs: Any, targets: Any) -> Batch:
-        named = _names(model)
+        named, more = _names(model)
         if isinstance(inputs, Mapping) and any(key in named for key in inputs):
-            inputs, targets = _collated(inputs, targets, named)
+            inputs, targets = _collated(inputs, targets, named, more=more)
+        elif isinstance(inputs, Mapping) and len(named) == 1 and not any(did_you_mean(key, named) for key in inputs):
+            inputs = (inputs,)
         batch = Batch.of(inputs, targets, batch_dim=batch_dim, examples=examples)
         free = [name for name in named[len(batch.args) :] if name in TARGETS and name not in batch.kwargs]
         if loss != "model" or batch.targets is None or not free:
@@ -68,23 +70,26 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
     return read
 
 
-def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str]) -> tuple[Any, Any]:
+def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str], *, more: bool) -> tuple[Any, Any]:
     """Of a collated dict the keys that the model takes, and its labels as targets; misspelt ones are kept."""
     labels = [key for key in inputs if key in TARGETS and key not in named]
     spare = [name for name in named if name not in inputs]
-    kept = {key: v for key, v in inputs.items() if key in named or (key not in TARGETS and did_you_mean(key, spare))}
+    others = [key for key in inputs if key not in TARGETS and (more or did_you_mean(key, spare))]
+    kept = {key: value for key, value in inputs.items() if key in named or key in others}
     if len(labels) > 1 and targets is None:
         raise HessdiagError(f"inputs hold {few(labels)}: leave one of them in, or pass targets")
     return kept, inputs[labels[0]] if labels and targets is None else targets
 
 
-def _names(model: nn.Module) -> list[str]:
-    """The arguments of `forward`; none where it takes any."""
+def _names(model: nn.Module) -> tuple[list[str], bool]:
+    """The arguments of `forward`, of what a wrapper wraps that takes any; and whether there may be more by name."""
     with suppress(TypeError, ValueError):  # compiled code tells nothing
         parameters = inspect.signature(model.forward).parameters.values()
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    return []
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        more, inner = any(p.kind is p.VAR_KEYWORD for p in parameters), getattr(model, "_orig_mod", None)
+        inner = inner or getattr(model, "module", None)
+        return _names(inner) if more and not names and isinstance(inner, nn.Module) else (names, more)
+    return [], True
 
 
 def batches_of(

@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import nn
 
-from hessdiag.arguments import check_whole
+from hessdiag.arguments import check_whole, one_line
 from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import Tally, batches_for
 from hessdiag.derivatives.losses import LossFunction
 from hessdiag.diagnosis.measure import bounded, measure, report_of
-from hessdiag.errors import CoupledError, HessdiagError
+from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.loading.first_call import first_call
 from hessdiag.loading.prepare import Prepared
 from hessdiag.models.sources import ModelSource
@@ -133,13 +133,14 @@ def diagnose(
 
     try:
         return measured(settings)
-    except HessdiagError as error:
+    except REFUSALS as error:
         asked = quick or not signals or distributed or (matrix, method, rtol) != ("ggn", "auto", None)
         if asked or (next(later) and held):  # of an iterator's batches only the first is there again
             raise
         try:
-            return replace(measured(replace(settings, quick=True)), method_reason=str(error))
-        except HessdiagError as other:
+            reason = str(error) if isinstance(error, HessdiagError) else one_line(error)
+            return replace(measured(replace(settings, quick=True)), method_reason=reason)
+        except REFUSALS as other:
             raise (other if isinstance(error, CoupledError) else error) from None
 
 

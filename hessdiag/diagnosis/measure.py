@@ -18,6 +18,7 @@ from hessdiag.curvature.measurement import Settings, measure_curvature
 from hessdiag.curvature.norms import Curvature, merge
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import OVERHEAD, MemoryBudget, Sums, unless_out_of_memory
+from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import Tally
 from hessdiag.derivatives.problem import Problem
 from hessdiag.diagnosis import checks
@@ -121,7 +122,7 @@ def _meeting(problem: Problem, settings: Settings, whole: bool, error: CoupledEr
         raise error
     few = problem.batch.narrow(0, checks.MORE)
     with checks.moved(problem.model, settings.seed) if checks.alike(few.call(problem.model)) else nullcontext():
-        meeting = checks.where_mixed(problem, few, settings.seed)
+        meeting = None if draws_outside() else checks.where_mixed(problem, few, settings.seed)  # of other numbers
     return replace(problem, coupled=True, noted={**problem.noted, "meeting": meeting})
 
 

@@ -25,7 +25,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map_only
 
 from hessdiag.data.batch import Batch, tensors_in
-from hessdiag.data.seeds import user_code
+from hessdiag.data.seeds import draws_outside
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, varies
@@ -491,8 +491,7 @@ def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Paramete
 def _by_chance(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
     """Parameters that outputs depend on at other draws, of a model that draws which of its layers run."""
     found: dict[str, Gradient] = {}
-    draws = batch.noise or getattr(getattr(user_code(), "calls", None), "draws", False)
-    for number in range(DRAWN if parameters and draws else 0):
+    for number in range(DRAWN if parameters and (batch.noise or draws_outside()) else 0):
         args, kwargs = tree_map_only(Tensor, Tensor.clone, batch.narrow(0, 2).arguments)
         with seeded_rng(number):
             ends = [y.real.sum() for y in tensors_in(model(*args, **kwargs)) if y.requires_grad]

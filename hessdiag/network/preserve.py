@@ -114,6 +114,8 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
         for content in kept:
             content.put_back()
         for buffer, saved in buffers:  # without `no_grad`, which an interrupt might leave on
+            if buffer.shape != saved.shape:
+                buffer.resize_(saved.shape)
             if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
                 buffer.detach().copy_(saved)
         for parameter, saved_grad in grads:

@@ -238,6 +238,9 @@ def jvp(function: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[
 # --- Operations whose derivatives torch gets wrong -------------------------------------------------------------------
 
 
+WATCHED = 8  # calls of a model or its loss, in which one draws that ever does
+
+
 class _Calls:
     """What the calls of a model and its loss find, as they do again and again what training does once.
 
@@ -249,7 +252,7 @@ class _Calls:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model, self.draws = model, False
+        self.model, self.draws, self.first, self.before = model, False, WATCHED, list[bytes]()
         self.weights = [(p, p.data, p.detach().clone()) for p in model.parameters() if not is_lazy(p)]
         self.versions = [(n.partition(".")[2], p, p._version) for n, p in model.named_parameters()]
         self.python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
@@ -268,18 +271,22 @@ class _Calls:
     def begin(self) -> None:
         for _, write, state in self.states if self.draws else ():
             write(pickle.loads(state))
+        self.before = [pickle.dumps(read()) for read, _, _ in self.states if not self.draws and self.first]
 
     def end(self) -> None:
+        drawn = any(
+            pickle.dumps(read()) != before for (read, _, _), before in zip(self.states, self.before, strict=False)
+        )
+        self.draws, self.first = self.draws or drawn, self.first - bool(self.first)
         changed = [name for name, p, version in self.versions if p.requires_grad and p._version != version]
         if self.kept is None:
-            self.draws = any(pickle.dumps(read()) != state for read, _, state in self.states)
             self.held = [(now, _state(now, before), before) for now, before in self.plain]
             self.weights = [each for each in self.weights if _differs(*each)]
             held = {id(p) for p in self.model.parameters()}
             changed += [name for name, p, _ in self.versions if id(p) not in held]
         if changed:
-            message = f"the model's forward pass changes its own parameter {changed[0]!r}: measure a copy, or pass"
-            raise HessdiagError(f'{message} mode="eval" (--eval)')
+            message = f"the model's forward pass changes its own parameter {changed[0]!r}: measure a copy, call it"
+            raise HessdiagError(f'{message} once before, if that initialises it, or pass mode="eval" (--eval)')
         if self.kept is None:
             self.named = [(module._buffers, dict(module._buffers)) for module in self.python]
             moving = [*self.model.buffers(), *(p for p, *_ in self.weights)]
@@ -350,6 +357,9 @@ class _Formulas(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         call, given, hooked = self.formulas.get(func, func), kwargs or {}, _saving_is_hooked()
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):  # by the model itself, which puts it back
+                torch.set_autocast_enabled(device, False)
         indexing = torch.cuda.is_initialized() and INDEXING.search(func.__name__)  # type: ignore[no-untyped-call]
         if not hooked and not indexing:
             return call(*args, **given)
