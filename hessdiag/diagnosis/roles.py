@@ -220,6 +220,8 @@ def _is_idle(node: Node, kind: str) -> bool:
 
 def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     """What a nonlinearity did, from the tensor that it saved for its backward pass."""
+    if kind == "relu":  # of what was added behind the layer, too
+        return {"on_share": float((node._saved_result.detach() > 0).double().mean())}
     if kind == "sin":
         return {"phase_rms": float(node._saved_self.detach().square().mean().sqrt())}
     if kind in ("tanh", "sigmoid"):

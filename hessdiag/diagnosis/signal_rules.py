@@ -123,6 +123,8 @@ def depth_scale(net: Net) -> Finding | None:
     backward, forward = (log_ratio(*pair) if min(pair) > 0 else 0.0 for pair in ends)  # zeros are HD401's and HD402's
     if outdone := product * forward < -(product**2):  # modules do more than their weights say: as measured
         product, steps = forward, {path: log_ratio(net.layers[path].out_sq, net.layers[path].x_sq) for path in chain}
+        if sum(steps.values()) * forward < 0:  # between them, as by an input that joins
+            return None
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
     limit = CHAIN if forward > 0 or len(chain) >= DEEP else DECAY

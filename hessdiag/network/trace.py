@@ -517,7 +517,7 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
         except Exception:
             break
         strange = [call for call in seen.calls if call.input_edge is None and len(call.x) != few.size]
-        rows = {call.owner for call in strange if call.x.dim() == 1}
+        rows = {call.owner for call in strange if call.x.dim() == 1 and not few.as_one}
         if not rows or in_common:
             owners = {call.owner for call in strange}
             return seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common
