@@ -141,6 +141,8 @@ def diagnose(
             reason = str(error) if isinstance(error, HessdiagError) else one_line(error)
             return replace(measured(replace(settings, quick=True)), method_reason=reason)
         except REFUSALS as other:
+            if not isinstance(error, HessdiagError):
+                raise HessdiagError(f"the model cannot be measured ({reason})") from error
             raise (other if isinstance(error, CoupledError) else error) from None
 
 

@@ -160,7 +160,7 @@ class Graph:
             idle = _is_idle(after, kind)
             selu = kind == "elu" and getattr(after, "_saved_scale", 1.0) != 1.0  # ELU's node, with a scale
             role.labels.add("idle" if idle else "selu" if selu else kind)
-            role.numbers |= _what_it_did(after, kind)
+            role.numbers |= {} if kind == "relu" and "norm" in role.labels else _what_it_did(after, kind)
             return idle
         if _TRANSPARENT.fullmatch(name):
             role.labels.update({"max"} if name.startswith("MaxPool") else ())

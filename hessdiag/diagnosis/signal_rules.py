@@ -307,7 +307,7 @@ def out_of_reach(net: Net) -> Finding | None:
     advice = f"Take the {ends} away, or scale the targets into its range."
     if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
-    elif signals.loss_kind != "mse":
+    elif signals.loss_kind != "mse" and (logits or ends in ("sigmoid", "softmax")):
         advice, behind = f"Return the outputs of {listed(blocks)} without the {ends}", ", or behind a sigmoid where"
         why = ": the loss expects logits." if logits or ends != "softmax" else f"{behind} the loss takes probabilities."
         advice += why

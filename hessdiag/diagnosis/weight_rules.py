@@ -366,7 +366,8 @@ def detached(net: Net) -> Finding | None:
 
 def left_out(net: Net) -> Finding | None:
     """HD403: parameters of outputs that the loss does not read."""
-    if not (blocks := tuple(p.name for p in net.parameters if p.trainable and p.gradient == "left")):
+    blocks = tuple(p.name for p in net.parameters if p.trainable and p.gradient == "left")
+    if not any(len(net.named[name].shape) > 1 for name in blocks):
         return None
     read = {net.siblings[p.name] for p in net.parameters if p.gradient == "some"}
     severity: Severity = "note" if read.issuperset(net.siblings[name] for name in blocks) else "warning"

@@ -294,6 +294,8 @@ class _Calls:
         for buffers, names in self.named:
             buffers.update(names)
         for tensor, before in self.kept:
+            if tensor.shape != before.shape:
+                tensor.resize_(before.shape)
             if not torch.equal(tensor, before):
                 tensor.data.copy_(before)
 

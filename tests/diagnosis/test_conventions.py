@@ -443,6 +443,44 @@ def test_masks_packed_sequences_and_distributions_are_read() -> None:
     assert [block.nu for block in report.blocks] == pytest.approx([block.nu for block in of_pair.blocks])
 
 
+class Habits(nn.Module):
+    """What authors write: half precision within, a dict, any keyword, a buffer that grows, noise of NumPy."""
+
+    def __init__(self, habit: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net, self.habit = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), habit
+        self.rng = np.random.default_rng(0)
+        self.register_buffer("seen", torch.zeros(0))
+        if habit == "dict":
+            self.forward = lambda batch: self.net(batch["x"])
+
+    def forward(self, x: Tensor, **_: Any) -> Tensor:
+        if self.habit == "buffer":
+            self.seen.resize_(5).fill_(1.0)
+        if self.habit == "numpy":
+            x = x + torch.as_tensor(self.rng.normal(0, 1e-9, x.shape), dtype=x.dtype)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.habit == "autocast"):
+            return self.net(x)
+
+
+@pytest.mark.parametrize("habit", ["autocast", "dict", "keywords", "buffer", "numpy", "wrapped"])
+def test_habits_of_authors_change_nothing(habit: str) -> None:
+    x, t = torch.randn(16, 4), torch.arange(16) % 3
+    model, expected = Habits(habit), hessdiag.diagnose(Habits("plain"), x, t)
+    given = {"dict": ({"x": x}, t), "keywords": ({"x": x, "labels": t},), "wrapped": ({"x": x, "labels": t},)}
+    with nullcontext() if habit == "buffer" else unchanged(model):  # whose memory NumPy would hold
+        report = hessdiag.diagnose(nn.DataParallel(model) if habit == "wrapped" else model, *given.get(habit, (x, t)))
+    assert (report.findings, expected.findings, model.seen.numel()) == ((), (), 0)
+    if habit != "numpy":
+        values = [block.avg_sq_singular_value for block in report.blocks]
+        assert values == pytest.approx([block.avg_sq_singular_value for block in expected.blocks], rel=1e-6)
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002
+    hessdiag.diagnose(model.net, x, t, loss=lambda y, t: F.cross_entropy(y + np.random.rand(), t))  # noqa: NPY002
+    assert np.random.get_state()[1].tolist() == before  # noqa: NPY002
+
+
 @pytest.mark.parametrize("hard", [False, True])
 def test_gumbel_noise_is_that_of_torch_and_is_held(hard: bool) -> None:
     x, found = randn(B, 4), []

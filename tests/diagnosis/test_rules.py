@@ -572,6 +572,14 @@ def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
 VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
+
+
+def shifted(bias: float) -> nn.Linear:
+    layer = nn.Linear(4, 8)
+    nn.init.constant_(layer.bias, bias)
+    return layer
+
+
 SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("axes joined out of order", lambda: net(lambda m, x: m.last(m.first(x).relu().reshape(-1, 2, 6)).view(len(x), -1),
         first=nn.Conv2d(3, 2, 1), last=nn.Linear(6, 1)), (VIDEO,), None, "HD114"),
@@ -614,6 +622,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a head, detached: {read}", lambda: net(lambda m, x: (m.last(m.first(x).relu()), m.more(m.first(x))),
         first=nn.Linear(4, 8), last=nn.Linear(8, 3), more=nn.Linear(8, 1)), (X, T), lambda y, t, read=read: read * y[1]
         .detach().square().sum() + F.cross_entropy(y[0], t), said) for read, said in ((0, "HD403"), (1, "HD113"))),
+    *((f"a bias that {by} is added to", lambda by=by: net(lambda m, x: m.last((m.first(x) + by).relu()),
+        first=shifted(-9.0), last=nn.Linear(8, 3)), (X, T), None, said) for by, said in ((9, "HD205"), (0, "HD402"))),
     ("an activation in an attribute", lambda: net(lambda m, x: m.last(setattr(m, "seen", m.first(x).relu()) or m.seen),
         first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, ""),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
