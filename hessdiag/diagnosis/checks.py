@@ -331,7 +331,8 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
 
     def copied(value: Tensor) -> Tensor:  # no leaf: the model may write to it
-        return value.detach().requires_grad_().clone() if value.is_floating_point() else value
+        value = value.detach().requires_grad_() if value.is_floating_point() and not value.requires_grad else value
+        return value.clone() if value.is_floating_point() else value  # of the user's, where a loss takes derivatives
 
     copy = replace(part, targets=None).map(copied)
     return copy, [get_gradient_edge(value) for value in copy.leaves if value.is_floating_point()]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import copy
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from hessdiag.arguments import check_whole, one_line
 from hessdiag.curvature.measurement import Settings
@@ -106,7 +108,7 @@ def diagnose(
     later = count()
     held = [*islice(inputs, 1)] if isinstance(inputs, Iterator) else []
 
-    def measured(settings: Settings) -> Report:
+    def measured(settings: Settings, model: nn.Module = model, targets: Any = targets, loss: Any = loss) -> Report:
         tally, group = Tally(), default_group() if distributed else ALONE
         one_or_more = "either" if settings.quick and examples == "batch" else examples
         read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output, "most": batches}
@@ -134,16 +136,36 @@ def diagnose(
     try:
         return measured(settings)
     except REFUSALS as error:
-        asked = quick or not signals or distributed or (matrix, method, rtol) != ("ggn", "auto", None)
+        asked = not signals or distributed or (matrix, method, rtol) != ("ggn", "auto", None)
         if asked or (next(later) and held):  # of an iterator's batches only the first is there again
             raise
+        first, part, named = error, replace(settings, quick=True), getattr(loss, "__name__", type(loss).__name__)
+    tries: list[Callable[[], Report]] = [] if quick else [lambda: measured(part)]
+    differentiates = re.search("does not require grad|in the graph", str(first))  # in what its outputs are made of
+    if differentiates and callable(loss) and isinstance(inputs, Tensor | tuple | Mapping):
+        tries.append(lambda: replace(measured(part, judged(model, loss, targets), None, "model"), loss=named))
+    return _instead(first, tries)
+
+
+def _instead(first: Exception, tries: Sequence[Callable[[], Report]]) -> Report:
+    """What can be measured, with the first reason why not all can; else that, or where examples meet the next one."""
+    reason, raised = str(first) if isinstance(first, HessdiagError) else one_line(first), [first]
+    for attempt in tries:
         try:
-            reason = str(error) if isinstance(error, HessdiagError) else one_line(error)
-            return replace(measured(replace(settings, quick=True)), method_reason=reason)
-        except REFUSALS as other:
-            if not isinstance(error, HessdiagError):
-                raise HessdiagError(f"the model cannot be measured ({reason})") from error
-            raise (other if isinstance(error, CoupledError) else error) from None
+            return replace(attempt(), method_reason=reason)
+        except REFUSALS as error:  # noqa: PERF203, of which there are two
+            raised.append(error)
+    told = raised[isinstance(first, CoupledError) and len(raised) > 1]
+    if isinstance(told, HessdiagError):
+        raise told
+    raise HessdiagError(f"the model cannot be measured ({reason})") from first
+
+
+def judged(model: nn.Module, loss: LossFunction, targets: Any) -> nn.Module:
+    """The model with the same parts that returns its loss: of one that takes derivatives of its outputs, say."""
+    judge = copy.copy(model)
+    judge.forward = lambda *args, **kwargs: loss(type(model).forward(judge, *args, **kwargs), targets)
+    return judge
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:

@@ -297,6 +297,27 @@ def test_a_loss_of_pairs_that_is_zero_for_one_of_them_compares_examples() -> Non
     assert hessdiag.diagnose(model, torch.randn(16, 4), torch.randn(16, 3)).method == "exact"
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_loss_may_take_derivatives_of_outputs_in_inputs(*, quick: bool) -> None:
+    """The equation u'' = -u, where the user's own points require a gradient; and in another output."""
+    x = torch.linspace(0, 1, 16)[:, None].requires_grad_()
+
+    def residual(u: Tensor, _: Any) -> Tensor:
+        (slope,) = torch.autograd.grad(u.sum(), x, create_graph=True)
+        return (torch.autograd.grad(slope.sum(), x, create_graph=True)[0] + u).square().mean()
+
+    def length(y: tuple[Tensor, Tensor], _: Any) -> Tensor:
+        return torch.autograd.grad(y[0].sum(), y[1], create_graph=True)[0].square().mean()
+
+    net = nn.Sequential(nn.Linear(1, 8), nn.Tanh(), nn.Linear(8, 1))
+    model = Net(lambda m, x: (m.net(h := m.first(x)), h), first=nn.Linear(1, 1), net=net)
+    for network, loss in ((net, residual), (model, length)):
+        with unchanged(network):
+            report = hessdiag.diagnose(network, x, loss=loss, quick=quick)
+        assert (report.loss, report.verdict.level, report.method) == (loss.__name__, "no-problem", "none")
+        assert report.signals.initial_loss == pytest.approx(loss(network(x), None).item())
+
+
 def test_the_function_of_cross_entropy_is_the_name() -> None:
     model, x, t = nn.Linear(4, 3), torch.randn(2, 5, 4), torch.randint(3, (2, 5))
     named, function = (hessdiag.diagnose(model, x, t, loss=loss) for loss in ("cross-entropy", F.cross_entropy))
