@@ -229,7 +229,7 @@ def cannot_learn(net: Net) -> Finding | None:
         return _unmoved(net)
     zeros = [p.name for p in telling if p.weight_sq == 0]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
-    message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, whatever other weights learn."
+    message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, also once others have moved."
     advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
     if zeros:
