@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import _SpectralNorm
@@ -173,6 +174,8 @@ class Content:
             if holder._version != self.version:
                 with torch.no_grad():
                     holder.resize_(copy.shape).copy_(copy)  # in place: a view of it sees the same
+        elif isinstance(holder, np.ndarray):
+            np.copyto(holder, copy)
         elif not _same(_entries(holder), copy):
             filled: Any = holder if isinstance(holder, (list, bytearray, deque, dict, set)) else vars(holder)
             if isinstance(filled, dict):
@@ -217,6 +220,9 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
         if not value.requires_grad and not value.is_inference():
             found[id(value)] = Content(value, value.detach().clone(), version=value._version)
         return
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        found[id(value)] = Content(value, value.copy())
+        return
     held = _entries(value)
     if held is None:
         return
@@ -235,7 +241,7 @@ def _entries(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(tuple.__iter__(value))  # whatever a subclass makes of its length
     kind = type(value)
-    ours = kind.__module__.split(".")[0] in ("torch", "builtins", "numpy", "typing", "types", "functools", "logging")
+    ours = kind.__module__.split(".")[0] in ("torch", "builtins", "numpy", "typing", "functools", "logging")
     if ours or isinstance(value, (nn.Module, type)) or callable(value) or not hasattr(value, "__dict__"):
         return None
     return dict(vars(value))

@@ -3,8 +3,10 @@
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -342,12 +344,15 @@ def fills(m: Any, x: Tensor) -> Tensor:
     m.last.append(y)
     m.cache.seen.setdefault("y", []).append(y)
     m.cache.length += 1
+    m.counts["rows"] += len(x)
+    m.space.calls += 1
     m.running.add_(x.detach().mean(0))
     return y
 
 
 def filled() -> nn.Module:
     held = {"log": ["first"], "shapes": {"of": {}}, "sizes": set(), "last": deque(maxlen=2), "parts": Uncounted([{}])}
+    held |= {"counts": {"rows": np.zeros(2)}, "space": SimpleNamespace(calls=0)}
     model = Net(fills, layer=nn.Linear(4, 3), cache=Cache(), running=torch.zeros(4), **held)
     model.register_buffer("calls", torch.zeros(()))
     model.register_buffer("mean", torch.zeros(4))
@@ -368,7 +373,7 @@ def test_what_a_forward_pass_fills_is_as_before(options: dict[str, str]) -> None
     assert not model.sizes
     assert not model.last
     assert vars(model.cache) == {"seen": {}, "length": 0}
-    assert not model.running.any()
+    assert not any((model.running.any(), model.counts["rows"].any(), model.space.calls))
     model(torch.randn(3, 4))
     assert len(model.log) == 2
     model = filled()
