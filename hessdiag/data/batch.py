@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_leaves, tree_map, tree_map_only
 
 from hessdiag.arguments import TENSORS, check_choice, few, kind_of, one_line
-from hessdiag.data.seeds import Noise, user_code
+from hessdiag.data.seeds import Noise, calls_here, user_code
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # arguments of those names
@@ -118,12 +118,12 @@ class Layout:
 
 
 def has_fields(value: Any) -> bool:
-    """Of a dataclass or a distribution."""
+    """Whether it is a dataclass or a distribution, whose attributes are mapped."""
     return isinstance(value, Distribution) or (is_dataclass(value) and not isinstance(value, type))
 
 
 def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """A tensor, or tuples, lists, dicts and dataclasses of some, with a function applied to every tensor."""
+    """A tensor, or tuples, lists, dicts and what has fields of some, with a function applied to every tensor."""
 
     def each(leaf: Any) -> Any:
         if not has_fields(leaf):
@@ -499,9 +499,9 @@ class Batch:
         args, kwargs = tree_map_only(Tensor, Tensor.clone, self.arguments)  # the model may write to them
         pairs = zip(self.noise, self.noise_at, strict=True)
         drawn = [v.value if isinstance(v, Common) else v.flatten(0, 1) if d < 0 else v.movedim(0, d) for v, d in pairs]
-        with user_code() as code, Noise(drawn) if drawn else nullcontext():
-            if calls := getattr(code, "calls", None):
-                calls.start_over()
+        if calls := calls_here():
+            calls.start_over()
+        with user_code(), Noise(drawn) if drawn else nullcontext():
             return model(*args, **kwargs)
 
     def with_noise(self, model: nn.Module, few: Sequence[Any] = ()) -> tuple[Batch, Any]:
@@ -670,7 +670,8 @@ def _plain(value: Tensor) -> Tensor:
 
 def _finite(value: Tensor) -> Tensor:
     """The value itself, if it holds numbers, or is a mask of zeros and -inf."""
-    if not (bool(value.isfinite().all()) or bool(((value == 0) | (value == -math.inf)).all())):
+    ends = torch.stack(value.detach().aminmax()) if value.is_floating_point() and value.numel() else value  # or NaN
+    if not (bool(ends.isfinite().all()) or bool(((value == 0) | (value == -math.inf)).all())):
         raise HessdiagError("inputs hold NaN or infinite values: clean the data first")
     return value
 

@@ -68,9 +68,14 @@ def user_code() -> AbstractContextManager[Any]:
     return getattr(_here, "context", nullcontext())
 
 
+def calls_here() -> Any:
+    """What a measurement keeps of the calls of its model and loss; None outside of one."""
+    return getattr(user_code(), "calls", None)
+
+
 def draws_outside() -> bool:
     """Whether calls of the model draw from generators of Python or NumPy."""
-    return bool(getattr(getattr(user_code(), "calls", None), "draws", False))
+    return getattr(calls_here(), "draws", False)
 
 
 @contextmanager

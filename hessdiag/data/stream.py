@@ -86,8 +86,8 @@ def _names(model: nn.Module) -> tuple[list[str], bool]:
     with suppress(TypeError, ValueError):  # compiled code tells nothing
         parameters = inspect.signature(model.forward).parameters.values()
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        more, inner = any(p.kind is p.VAR_KEYWORD for p in parameters), getattr(model, "_orig_mod", None)
-        inner = inner or getattr(model, "module", None)
+        more = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        inner = getattr(model, "_orig_mod", getattr(model, "module", None))
         return _names(inner) if more and not names and isinstance(inner, nn.Module) else (names, more)
     return [], True
 

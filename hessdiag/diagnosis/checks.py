@@ -330,9 +330,11 @@ def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Tensor) -> bool:
 def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
     """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
 
-    def copied(value: Tensor) -> Tensor:  # no leaf: the model may write to it
-        value = value.detach().requires_grad_() if value.is_floating_point() and not value.requires_grad else value
-        return value.clone() if value.is_floating_point() else value  # of the user's, where a loss takes derivatives
+    def copied(value: Tensor) -> Tensor:
+        if not value.is_floating_point():
+            return value
+        leaf = value if value.requires_grad else value.detach().requires_grad_()  # the user's own, for a loss's sake
+        return leaf.clone()  # no leaf: the model may write to it
 
     copy = replace(part, targets=None).map(copied)
     return copy, [get_gradient_edge(value) for value in copy.leaves if value.is_floating_point()]

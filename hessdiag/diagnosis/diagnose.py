@@ -155,7 +155,7 @@ def _instead(first: Exception, tries: Sequence[Callable[[], Report]]) -> Report:
             return replace(attempt(), method_reason=reason)
         except REFUSALS as error:  # noqa: PERF203, of which there are two
             raised.append(error)
-    told = raised[isinstance(first, CoupledError) and len(raised) > 1]
+    told = raised[1] if isinstance(first, CoupledError) and len(raised) > 1 else first
     if isinstance(told, HessdiagError):
         raise told
     raise HessdiagError(f"the model cannot be measured ({reason})") from first

@@ -33,7 +33,7 @@ NOISES = 3  # random vectors like the outputs, beside the first
 
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
-    at, targets = y.detach(), part.targets
+    at, targets, pieces = y.detach(), part.targets, pieces_of(part)
     values, given = loss.value(at, targets).detach().double(), _given(y, part)
     calls, value = watched(loss, at, part, given)
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
@@ -41,7 +41,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
     some = slice(2 if costly and not part.as_one else None)  # examples
     few = (at[some], targets if targets is None else targets[some])
-    endless = [_endless(loss, *few, own[some], piece) for piece in pieces_of(part) if kind == "other"]
+    endless = [_endless(loss, *few, own[some], piece) for piece in pieces if kind == "other"]
     names, bounds = _ending(y, part, kind)
     last, bound, constant = names[0], bounds or (lambda z: z), chance
 
@@ -63,7 +63,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
-    how = {"within": bounds is not None and len(pieces_of(part)) == 1, "pairs": "pairs" in calls.found}
+    how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
@@ -79,9 +79,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "floor": _floor(of, varied, at, targets, best, soft=soft) if bounds and not costly else math.nan,
         **asked,
         **(would_broadcast(y, targets) if loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
-        "pull": max(
-            [_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces_of(part))]
-        ),
+        "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(lambda z: of(z, targets), at, own),
@@ -560,9 +558,11 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     if len(y) == 1:  # of which a whole tensor is zero
         pieces = [y[0, ..., a:b].detach() for a, b in pieces_of(part)]
         alike &= torch.cat([(~each.bool().any()).expand_as(each) for each in pieces], -1).flatten()
+    if not len(columns := alike.nonzero().flatten()):
+        return 0
     edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
-    columns, noise = alike.nonzero().flatten(), noise_like(y.detach(), part).flatten(1)
-    for some in torch.split(columns, 1 if len(columns) <= MOST_UNMOVED else len(columns)) if len(columns) else ():
+    noise = noise_like(y.detach(), part).flatten(1)
+    for some in torch.split(columns, 1 if len(columns) <= MOST_UNMOVED else len(columns)):
         one = torch.zeros_like(noise).index_copy(1, some, noise[:, some])
         gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
         alike[some] = all(g is None or not bool(g.any()) for g in gradients)

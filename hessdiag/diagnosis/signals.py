@@ -304,17 +304,20 @@ class SignalPass:
         self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None], loss: Loss
     ) -> dict[str, Gradient]:
         """Parameters whose gradient is zero, and that reach outputs on which the loss does not depend."""
-        at, targets, z = y.detach(), self.part.targets, noise_like(y.detach(), self.part)
         zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
-        for first, end in pieces_of(self.part) if zero else ():
-            z[:, first:end] *= (own[:, first:end] == 0).all(0)  # and a detached one?
+        flat = (own == 0).all(0)
+        if not (zero and bool(flat.any())):
+            return {}
+        at, targets = y.detach(), self.part.targets
+        z, now = noise_like(at, self.part) * flat, loss.of_all(at, targets)
+        for first, end in pieces_of(self.part):
             other, alike = at.clone(), False
             other[:, first:end] += z[:, first:end]
             with suppress(*REFUSALS):  # of a loss that cannot be called with such
-                alike = bool(loss.of_all(other, targets) == loss.of_all(at, targets))
+                alike = bool(loss.of_all(other, targets) == now)  # else it reads what it has detached
             z[:, first:end] *= alike
         edges = [get_gradient_edge(p) for p in zero.values()]
-        found = backpropagate(y, edges, z.unsqueeze(0)) if edges and bool(z.any()) else []
+        found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
 
     def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:

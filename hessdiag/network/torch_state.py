@@ -29,7 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hessdiag.data.seeds import in_calls, user_code
+from hessdiag.data.seeds import calls_here, in_calls
 from hessdiag.errors import HessdiagError
 
 SLOW_VMAP = ("ignore", re.compile("There is a performance drop"), UserWarning, None, 0)  # users can do nothing about it
@@ -345,7 +345,7 @@ class _Formulas(TorchFunctionMode):
 
     def __init__(self, formulas: Mapping[Any, Callable[..., Any]], calls: _Calls | None = None) -> None:
         super().__init__()
-        self.formulas, self.calls = formulas, calls or getattr(user_code(), "calls", None)
+        self.formulas, self.calls = formulas, calls or calls_here()
 
     def __enter__(self) -> Any:
         if self.calls:
