@@ -20,16 +20,17 @@ from torch import Tensor, nn
 from hessdiag.arguments import one_line
 from hessdiag.data.batch import IGNORED, Form, Layout, mapped
 from hessdiag.data.seeds import Noise, stream, user_code
+from hessdiag.derivatives.targets import check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import first_broken, numbers_written
 
 LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
-SUMS_TO_ONE = 1e-3
 MAX_OUTPUTS = 2**14  # of a random quadratic: 2 GiB
 EXAMPLES_TRIED, NUMBERS_TRIED = 64, 2**22  # examples and outputs on which a function is tried, at most
 HOW = "write a function of these two that returns a scalar; of a model's output object pick the tensor with output=..."
+NEARLY = 1e-5  # rounding
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and the mean of its examples'
 
 
@@ -428,7 +429,7 @@ class CallableLoss(Loss):
         except REFUSALS:  # it reads one example at a time
             return self.copies == 1
         try:
-            return all(map(_alike, whole, found(self)))
+            return all(_alike(*pair) for pair in zip(whole, found(self), strict=True))
         except REFUSALS:
             return False
 
@@ -471,6 +472,12 @@ class CallableLoss(Loss):
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         how = "take derivatives of outputs in forward, and return them" if "require grad" in str(error) else HOW
+        if (
+            targets is not None
+            and targets[:1].numel() == y[:1].numel()
+            and not (targets.shape[1:] == shape[1:] and targets.dtype == y.dtype)
+        ):
+            how = f"pass targets of shape {(len(targets), *shape[1:])} and {y.dtype}"
         message = f"the loss {self.name!r} cannot be called with {call}: {how}"
         try:
             several = len(y) > 1 and bool(self._one(y, targets).isfinite())
@@ -491,8 +498,8 @@ class BatchLoss(CallableLoss):
         return Loss._gradient(self, y, targets)
 
 
-def _alike(found: Tensor, expected: Tensor) -> bool:
-    found, expected, size = found.detach(), expected.detach(), SAME[expected.dtype]
+def _alike(found: Tensor, expected: Tensor, size: float = 0.0) -> bool:
+    found, expected, size = found.detach(), expected.detach(), size or SAME[expected.dtype]
     return torch.allclose(found, expected, size, size * float(expected.abs().nan_to_num().max()), equal_nan=True)
 
 
@@ -555,7 +562,25 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
         message = f"the loss {chosen.name!r} compares the examples of a batch, so that none has a loss of its own: pass"
         raise CoupledError(f"{message} per='batch' (--per batch)")
     chosen.check(many, theirs, twice=not reading.linear)
+    if targets is not None and (known := _known(chosen, many, theirs, targets, reading)):
+        return known
     return _curved(chosen, many, theirs, reading) if reading.matrix == "ggn" else chosen
+
+
+def _known(loss: CallableLoss, y: Tensor, some: Tensor | None, targets: Tensor, reading: Reading) -> Loss | None:
+    """Mean squared error or cross-entropy, where a function is that: of these outputs, and of others."""
+    usual, others = nn.CrossEntropyLoss(), torch.randn(y.shape, generator=stream(0, "other outputs")).to(y)
+    for dim in (None, 1, -1) if reading.layout is None else ():
+        with suppress(*REFUSALS):
+            known: Loss = MeanSquaredError()
+            if dim:
+                known = _cross_entropy_of(usual, y, targets, replace(reading, class_dim=dim), name=loss.name)
+            known.check_targets(targets, y)
+            pairs = [(getattr(loss, of), getattr(known, of)) for of in ("value", "gradient", "of_all")]
+            if all(_alike(own(z, some), theirs(z, some), NEARLY) for z in (others, y) for own, theirs in pairs):
+                known.name = loss.name
+                return known
+    return None
 
 
 def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
@@ -579,7 +604,7 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
             continue
         projected = gradient - y.exp() * gradient.sum(dim, keepdim=True)
         values = [each.value(y, targets).mean() for each in (folded, loss)]
-        if _alike(*values) and _alike(folded.gradient(y, targets), projected):
+        if _alike(values[0], values[1]) and _alike(folded.gradient(y, targets), projected):
             folded.name = loss.name
             return folded
     if reading.linear:
@@ -606,94 +631,3 @@ def _cross_entropy_of(
 def sides_of(loss: Loss) -> int:
     """Cotangents of a direction z: A z where the loss has a root, else z and S z."""
     return 1 if loss.has_root else 2
-
-
-def required(loss: str, targets: Tensor | None) -> Tensor:
-    """Refuse a loss of targets without any."""
-    if targets is None:
-        wanted = "a tensor of the outputs' shape" if loss == "mse" else "class indices of shape (batch,)"
-        raise HessdiagError(f"loss {loss!r} needs targets: pass {wanted}")
-    if not torch._C._are_functorch_transforms_active() and not bool(targets.isfinite().all()):
-        raise HessdiagError(f"targets hold NaN or infinite values, which loss {loss!r} reads: clean the data first")
-    return targets
-
-
-def check_values(y: Tensor, targets: Tensor) -> None:
-    """Refuse targets that are not one number for each output."""
-    alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
-    if targets.shape[1:] != y.shape[1:] and not alone:
-        what = f"targets have shape {tuple(targets.shape)}, the outputs {(len(targets), *y.shape[1:])}"
-        raise HessdiagError(f"{what}: pass targets of that shape; class indices are for loss 'cross-entropy'")
-
-
-def class_dimension(
-    y: Tensor, targets: Tensor, *, asked: int | None = None, usual: int | None = None, ignore_index: int = IGNORED
-) -> int:
-    """The dimension of outputs y (B, *out) that runs over the classes, by what the targets of all examples fit.
-
-    For class indices, one-hot integers and probabilities alike: the one `asked` for, else the first, as in torch, or
-    the last, as in language models. Where the targets fit both it is the `usual` one of the model, or refused.
-    """
-    possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
-    if is_like_outputs(y, targets):
-        fitting = _dims_of_probabilities(targets, possible)
-    else:
-        shapes = {dim: y.shape[1:dim] + y.shape[dim + 1 :] for dim in possible}
-        fitting = [dim for dim in possible if targets.shape[1:] == shapes[dim]]
-        if not fitting or targets.is_floating_point():
-            wanted = " or ".join(str((len(targets), *shape)) for shape in shapes.values())
-            told = f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, integers of"
-            or_else = f"shape {wanted}, or probabilities of the outputs' shape {(len(targets), *y.shape[1:])}"
-            raise HessdiagError(f"{told} {or_else}; pass class_dim=-1 (--output :-1) where the classes are last")
-    if len(fitting) > 1 and usual is not None:
-        fitting = [usual % y.dim()]
-    if len(fitting) > 1:
-        what = f"targets {tuple(targets.shape)} fit outputs {(len(targets), *y.shape[1:])} with the classes"
-        raise HessdiagError(_two_dimensions(y, what))
-    (dim,) = fitting
-    if not is_like_outputs(y, targets):
-        _check_indices(targets, y.shape[dim], ignore_index)
-    return dim
-
-
-def check_class_dim(y: Tensor, asked: int | None) -> int:
-    """The dimension of the outputs that was asked for, counted from the first."""
-    out = f"(batch, {', '.join(map(str, y.shape[1:]))})"
-    if asked is None:
-        raise HessdiagError(_two_dimensions(y, f"outputs {out} may hold the classes"))
-    if not isinstance(asked, int) or asked == 0 or not -y.dim() < asked < y.dim():
-        raise HessdiagError(f"class_dim {asked!r}: the outputs are {out}, pass 1 to {y.dim() - 1}, or -1 for the last")
-    return asked % y.dim()
-
-
-def _two_dimensions(y: Tensor, what: str) -> str:
-    either = f"{what} in dimension 1, as in torch, or {y.dim() - 1}, as in sequences"
-    return f"{either}: pass class_dim=1 or class_dim=-1 (--output :1 or --output :-1)"
-
-
-def is_like_outputs(y: Tensor, targets: Tensor) -> bool:
-    """Whether the targets hold a number for each output, rather than an index for each position."""
-    return targets.shape[1:] == y.shape[1:]
-
-
-def sums_to_one(values: Tensor, dim: int) -> bool:
-    """Whether values sum to 1 along a dimension, as probabilities do."""
-    return bool(((values.detach().sum(dim, dtype=torch.float64) - 1).abs() < SUMS_TO_ONE).all())
-
-
-def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
-    """Dimensions along which the targets sum to one; all, where floats do along none and may be anything."""
-    fitting = [dim for dim in possible if sums_to_one(targets, dim)]
-    if targets.is_floating_point():
-        return fitting or possible
-    if not fitting or not bool(((targets == 0) | (targets == 1)).all()):
-        message = f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: expected class"
-        raise HessdiagError(f"{message} indices without the dimension of the classes, or probabilities as floats")
-    return fitting
-
-
-def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
-    if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
-        held, asked = f"{int(targets.min())} to {int(targets.max())}", f"class indices run from 0 to {classes - 1}"
-        what = f"targets hold classes {held}, but the network has {classes} outputs: {asked}"
-        raise HessdiagError(f"{what}; targets of a regression are floats")

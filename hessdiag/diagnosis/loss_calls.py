@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Loss, sums_to_one
+from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE
 from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes_of

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import Batch, Layout, tensors_in
-from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, sums_to_one
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic
 from hessdiag.derivatives.magnitude import mean_sq
+from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessdiag.derivatives.losses import sums_to_one
+from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.network.trace import Node, parents_of, walk
 
 FLAT = 0.99  # of the range of a tanh or sigmoid

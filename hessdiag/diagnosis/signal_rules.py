@@ -23,6 +23,7 @@ from hessdiag.results.numbers import root, short, trimmed, whole
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
+MOSTLY = 0.5  # of E[y²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
@@ -48,8 +49,13 @@ def initial_loss(net: Net) -> Finding | None:
     if signals.output_sq < 1 and path:  # small outputs, and yet a bad guess: the bias does not know the labels
         name = (net.bias_of(path) or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
-        advice = "Set the bias of the last layer to the logarithm of the label frequencies, padding left out."
+        advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
         return Finding("HD101", "warning", (name,), message, advice, ratio, note)
+    bias = net.bias_of(net.head) if net.head else None
+    if bias and bias.weight_sq > MOSTLY * signals.output_sq:
+        message = f"{what}: the bias {bias.name} makes most of the outputs."
+        advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
+        return Finding("HD101", graded(surely, warn, fault), (bias.name,), message, advice, ratio, note)
     excess = {name: times for name, times in _excesses(net).items() if net.named[name].gradient != "none"}
     blocks = worst_first(excess)[:1]
     message = f"{what}. Outputs are of size {root(signals.output_sq)}, through {listed(blocks)}."
@@ -86,7 +92,8 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     ends = [net.layers[o] for o in net.backbone if "output" in net.layers[o].labels]  # one of which may read ones
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
-    if not varying <= SILENT or net.zero_heads:
+    later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
+    if not varying <= SILENT or net.zero_heads or later:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
@@ -163,6 +170,7 @@ def residual_growth(net: Net) -> Finding | None:
 
 
 BOUNDED = ("softmax", "sigmoid", "tanh")
+STANDARDISE = "Standardise each input or channel: subtract its mean over the data, and divide by its deviation."
 
 
 def raw_inputs(net: Net) -> Finding | None:
@@ -176,7 +184,7 @@ def raw_inputs(net: Net) -> Finding | None:
     limit, usual = (INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above")
     size, graver = root(value), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
     message = f"The inputs at {where} are not standardised: of size {size} (usual: {usual} {root(limit)})."
-    advice = f"Standardise the inputs: subtract their mean, and divide by their standard deviation, about {size}."
+    advice = STANDARDISE
     rescaled = "norm" in net.layers[path].labels or (net.normalised and not net.residual)  # on the way
     return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, advice, value, limit)
 
@@ -190,7 +198,7 @@ def _alike(net: Net) -> Finding | None:
     path = min(hit, key=firsts.__getitem__)
     usual, least, where = trimmed(100 * VARIES), short(100 * firsts[path]), path or "the model"
     message = f"Only {least} % of the inputs at {where} varies between examples (usual: above {usual} %)."
-    advice = "Subtract the mean of the inputs, and divide by their standard deviation."
+    advice = STANDARDISE
     return Finding("HD105", "warning", (net.name_of(path),), message, advice, firsts[path], VARIES)
 
 
@@ -207,7 +215,8 @@ def raw_targets(net: Net) -> Finding | None:
     size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
     where = path or "the model"
     message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
-    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {size}."
+    deviation = root(signals.chance_loss)
+    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
     if not squared:
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
         advice = f"Scale the targets, or that term, down by about {size}."

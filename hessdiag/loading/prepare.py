@@ -16,7 +16,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import Read, Tally, reader
 from hessdiag.data.stream import batches as split
-from hessdiag.derivatives.losses import check_class_dim
+from hessdiag.derivatives.targets import check_class_dim
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
 from hessdiag.loading.user_code import NamedFunction

@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, Reading, resolve_loss
+from hessdiag.derivatives.losses import (
+    CallableLoss,
+    CrossEntropy,
+    Loss,
+    MeanSquaredError,
+    RandomQuadratic,
+    Reading,
+    resolve_loss,
+)
 from hessdiag.errors import HessdiagError
 
 B, C = 4, 3
@@ -108,7 +116,7 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # what torch takes a text for
 @pytest.mark.parametrize(("loss", "y", "targets", "class_dim", "message"), [
     ("random-quadratic", torch.ones(1, 3_000_000), None, None, "use loss 'cross-entropy' or 'mse'"),
-    ("mse", Y, L, None, "class indices are for loss 'cross-entropy'"),
+    ("mse", Y, L, None, "of classes targets.long"),
     (nn.MultiMarginLoss(), Y, L, None, r"'MultiMarginLoss' cannot be differentiated twice \(\w+: derivative for"),
     (lambda out, batch: out.loss, Y, L, None, "has no attribute 'loss'.*pick the tensor with output="),
     (lambda out, t: F.mse_loss(out["logits"], t), Y, L, None, "of a model's output object pick the tensor with"),
@@ -119,9 +127,13 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
     (CE, SQUARE, INDEX, None, TWO),
     (CE, SQUARE, SQUARE, None, TWO),
     (CE, SQUARE, torch.eye(T).expand(B, T, T), None, TWO),
-    (CE, ZEROS, ZEROS[:, 0], None, r"torch.float32 of shape \(4,\), expected class indices, integers"),
+    (CE, ZEROS, ZEROS[:, 0], None, r"float32 of shape \(4,\), expected class .* pass targets.long\(\)"),
+    (CE, ZEROS, L[:, None], None, r"pass targets.squeeze\(1\)"),
+    (CE, ZEROS, torch.tensor([1, 3, 2, 2]), None, "pass targets - 1"),
+    (CE, ZEROS[:, :1], L % 2, None, r"pass targets.float\(\).unsqueeze\(1\) with loss=nn.BCEWithLogitsLoss"),
+    (nn.BCEWithLogitsLoss(), ZEROS, ZEROS.long(), None, r"pass targets of shape \(4, 3\) and torch.float32"),
     (CE, ZEROS, ZEROS[:, :2].long(), None, r"integers of shape \(4,\), or probabilities"),
-    (CE, ZEROS, torch.full((B, C), 2), None, "not one-hot: expected class indices"),
+    (CE, ZEROS, torch.full((B, C), 2), None, "not one-hot: pass class indices"),
     (CE, ZEROS, L, 2, r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
     (CE, ZEROS, L, 0, "class_dim 0"),
     ("mse", ZEROS, ZEROS, 1, OTHERS),
@@ -133,6 +145,17 @@ def test_what_no_loss_can_use_is_one_sentence(loss, y: Tensor, targets: Tensor |
     with pytest.raises(HessdiagError, match=message) as caught:
         resolve_loss(loss, y=y, targets=targets, seed=0, reading=reading)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("function", "targets", "kind"), [
+    (lambda y, t: ((y - t) ** 2).mean(), Y, MeanSquaredError), (lambda y, t: F.cross_entropy(y, t), L, CrossEntropy),
+    (lambda y, t: ((y - t) ** 2).sum(), Y, CallableLoss),
+    (lambda y, t: F.mse_loss(y, t) + 1e-4 * y.sum(), Y, CallableLoss),
+    (lambda y, t: F.cross_entropy(y, t, label_smoothing=0.01), L, CallableLoss),
+])  # fmt: skip
+def test_a_function_that_is_a_known_loss_is_known(function, targets: Tensor, kind: type[Loss]) -> None:
+    loss = resolve_loss(function, y=Y, targets=targets, seed=0)
+    assert (type(loss), loss.name) == (kind, "<lambda>")
 
 
 @pytest.mark.parametrize("kind", [nn.L1Loss, nn.CrossEntropyLoss])
