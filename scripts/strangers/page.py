@@ -15,6 +15,7 @@ from strangers.split import SOURCES, Blind
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, PAGE = ROOT / "figures" / "strangers.json", ROOT / "docs" / "strangers.md"
+PRACTICE = ROOT / "figures" / "practice.json"
 RATES, COSTS, AFTER, PAIRS, REPAIRS, FITS = (
     ROOT / "figures" / f"strangers_{name}.json" for name in ("rates", "costs", "trained", "pairs", "repairs", "fits")
 )
@@ -83,7 +84,20 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
             line = f"- {part}: of {len(loud)} loud faults {ahead.count('first')} named first, {within} within three,"
             line += f" {silent} passed; of {len(others)} others {other.count('first')} named first"
         lines.append(line)
-    return [*lines, *repaired(), *trained(), *repeated(), *fitted(first)]
+    return [*lines, *practised(), *repaired(), *trained(), *repeated(), *fitted(first)]
+
+
+def practised() -> Iterator[str]:
+    """A line on the networks of `practice.py`, as their authors judged what was said of them at first."""
+    rows = kept(PRACTICE).values()
+    loud, healthy = [each for each in rows if each.get("loud")], [each["healthy"]["first"] for each in rows]
+    named, silent = [each["named"] for each in loud], sum(not each["planted"]["first"] for each in loud)
+    alarmed = [told_ for told_ in healthy if told_ and "refused" not in told_[0]]
+    faulty = sum(" fault: " in told_[0] for told_ in alarmed)
+    yield (
+        f"- from memory: {len(loud)} loud: {named.count('first')} first, {len(named) - named.count('no')} near,"
+        f" {silent} passed; {len(healthy)} healthy: {len(alarmed)} alarmed, {faulty} faulty"
+    )
 
 
 def repaired() -> Iterator[str]:
