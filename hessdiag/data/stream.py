@@ -76,6 +76,10 @@ def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str], *, more
     spare = [name for name in named if name not in inputs]
     others = [key for key in inputs if key not in TARGETS and (more or did_you_mean(key, spare))]
     kept = {key: value for key, value in inputs.items() if key in named or key in others}
+    left = [key for key in inputs if key not in kept]
+    if left and targets is None and not any(key in TARGETS for key in inputs):
+        what = f"the model takes {few(kept)} of the inputs, and not {few(left)}: leave it out, or pass the labels as"
+        raise HessdiagError(f"{what} targets, as in ((b[{next(iter(kept))!r}], b[{left[0]!r}]) for b in loader)")
     if len(labels) > 1 and targets is None:
         raise HessdiagError(f"inputs hold {few(labels)}: leave one of them in, or pass targets")
     return kept, inputs[labels[0]] if labels and targets is None else targets
@@ -116,7 +120,7 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
     """
     if isinstance(content, Dataset):
         content = DataLoader(content, batch_size=batch_size)
-    if not _holds_batches(content):
+    if not _holds_batches(content) or _is_pair(content):
         content = [content]
     with suppress(TypeError, NotImplementedError):  # a generator or an iterable data set does not say
         tally.given = len(content)
@@ -138,6 +142,12 @@ def _holds_batches(content: Any) -> bool:
     if isinstance(content, (Tensor, Mapping, tuple, str, bytes)) or hasattr(content, "__array__"):
         return False
     return isinstance(content, (Iterable, Dataset))
+
+
+def _is_pair(content: Any) -> bool:
+    """Whether it is the inputs and targets of one batch in a list, as a DataLoader collates them."""
+    pair = isinstance(content, list) and len(content) == 2 and all(isinstance(each, Tensor) for each in content)
+    return pair and (content[0].shape, content[0].dtype) != (content[1].shape, content[1].dtype)
 
 
 def _check_alike(first: Batch, batch: Batch, label: str) -> None:

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag.arguments import one_line
-from hessdiag.data.batch import IGNORED, Form, Layout, mapped
+from hessdiag.data.batch import IGNORED
+from hessdiag.data.outputs import Form, Layout, mapped
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.derivatives.targets import check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
@@ -468,16 +469,15 @@ class CallableLoss(Loss):
 
     def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> HessdiagError:
         """What the loss was called with, and what it made of it; of one that takes several examples, how to pass it."""
+        if isinstance(error, HessdiagError):
+            return error
         shape = tuple(self.reading.forms[0].restore(y[:1]).shape)
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         how = "take derivatives of outputs in forward, and return them" if "require grad" in str(error) else HOW
-        if (
-            targets is not None
-            and targets[:1].numel() == y[:1].numel()
-            and not (targets.shape[1:] == shape[1:] and targets.dtype == y.dtype)
-        ):
-            how = f"pass targets of shape {(len(targets), *shape[1:])} and {y.dtype}"
+        if targets is not None and targets[:1].numel() == y[:1].numel():
+            alike = (targets.shape[1:], targets.dtype) == (shape[1:], y.dtype)
+            how = how if alike else f"pass targets of shape {(len(targets), *shape[1:])} and {y.dtype}"
         message = f"the loss {self.name!r} cannot be called with {call}: {how}"
         try:
             several = len(y) > 1 and bool(self._one(y, targets).isfinite())
@@ -570,12 +570,15 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
 def _known(loss: CallableLoss, y: Tensor, some: Tensor | None, targets: Tensor, reading: Reading) -> Loss | None:
     """Mean squared error or cross-entropy, where a function is that: of these outputs, and of others."""
     usual, others = nn.CrossEntropyLoss(), torch.randn(y.shape, generator=stream(0, "other outputs")).to(y)
-    for dim in (None, 1, -1) if reading.layout is None else ():
+    whole = targets.is_floating_point() or some is None or len(torch.unique(some)) == len(torch.unique(targets))
+    for dim in (None, 1, -1) if reading.layout is None and whole else ():  # an unseen class may weigh otherwise
         with suppress(*REFUSALS):
             known: Loss = MeanSquaredError()
             if dim:
                 known = _cross_entropy_of(usual, y, targets, replace(reading, class_dim=dim), name=loss.name)
             known.check_targets(targets, y)
+            if not bool(known.gradient(others, some).any()):  # of one class
+                continue
             pairs = [(getattr(loss, of), getattr(known, of)) for of in ("value", "gradient", "of_all")]
             if all(_alike(own(z, some), theirs(z, some), NEARLY) for z in (others, y) for own, theirs in pairs):
                 known.name = loss.name
@@ -610,7 +613,10 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
     if reading.linear:
         return loss
     message = f"the loss {loss.name!r} is linear in the outputs here, so that its Gauss-Newton matrix is zero:"
-    raise HessdiagError(f"{message} diagnose with matrix='hessian' (--matrix hessian), or pass another loss")
+    how = "diagnose with matrix='hessian' (--matrix hessian), which takes longer, or pass another loss"
+    if reading.layout is not None:
+        how = f"name the output that it is of, with a loss of this alone, as in output=0 (--output 0); or {how}"
+    raise HessdiagError(f"{message} {how}")
 
 
 def _cross_entropy_of(

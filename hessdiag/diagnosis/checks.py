@@ -29,6 +29,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from hessdiag.arguments import one_line
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
+from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobians import Jacobian
@@ -193,11 +194,14 @@ def examples_apart(
     masks = [v for v in few.leaves if v.dim() == 2 and not v.is_floating_point()]
 
     def counts(value: Tensor, left: Tensor) -> bool:
-        """Whether outputs change with what is `left` of an input: whole numbers, such as indices among floats."""
+        """Whether outputs change with what is `left` of an input: whole numbers, such as indices among floats, or what
+        one of several outputs is computed of without gradients.
+        """
         left = left.to(value.device)
         other = torch.where(left, value.flip(0), value)
         changed = few.with_leaves([other if v is value else v for v in few.leaves])
-        return torch.equal(other[left], other[left].round()) and not torch.equal(changed.call(model), y)
+        whole = isinstance(few.output, Layout) or torch.equal(other[left], other[left].round())
+        return whole and not torch.equal(changed.call(model), y)
 
     told = ((name, v, _unreached(name, v, _arrives(g, v), masks)) for (name, v), g in zip(read, found, strict=False))
     unseen = (which for name, v, (which, left) in told if name and which and (len(which) > 1 or not counts(v, left)))

@@ -62,6 +62,9 @@ class Calls(TorchFunctionMode):
         trained = sum(each.requires_grad for each in pair)
         plain = not trained and name in ("add", "sub", "mul", "__rsub__")
         fixed = plain and len({v.untyped_storage().data_ptr() for v in pair}) > 1  # as of rewards and values, no views
+        if trained == 2 and name in ELEMENTWISE and pair[0].dim() != pair[1].dim():
+            first, second = (each.shape for each in pair)
+            self.found["broadcast"] = f"{tuple(first)} and {tuple(second)} to {_joined(first, second)}"
         if trained == 1 or fixed:
             one, other = (each.shape for each in sorted(pair, key=lambda each: not each.requires_grad))
             shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
@@ -133,6 +136,15 @@ def tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch, y: Tens
             what = f"A term of the loss, {short(term)}, changes with the weights, and sends them no gradient."
             advice = "Compute it of the outputs without `detach`, `no_grad`, `.item()`, NumPy or `argmax`."
             calls.tell(what, advice)
+
+
+def tell_unasked(calls: Calls, own: Tensor, targets: Tensor | None) -> None:
+    """Tell of targets of 0 and 1 where all gradients `own` (B, *out) at the ones are zero; at zeros it may be meant."""
+    if targets is not None and targets.shape == own.shape:
+        asked, felt = targets == 1, own != 0
+        if bool(((targets == 0) | asked).all()) and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):
+            what = "The loss asks nothing of outputs whose targets are 1: its gradient is zero there."
+            calls.tell(what, "Look at `pos_weight`, at other weights in it, and for a whole division.")
 
 
 def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:

@@ -16,14 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from hessdiag.data.batch import Batch, Layout, tensors_in
+from hessdiag.data.batch import Batch
+from hessdiag.data.outputs import Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
-from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, watched, would_broadcast
+from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, tell_unasked, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
 from hessdiag.diagnosis.roles import Bound, ending, joined_at
+from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate, numbers_written, parents_of, walk
 
@@ -68,6 +70,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
+    if not asked.get("stuck") and asked.get("swing", 1.0) > SWINGS:
+        tell_unasked(calls, own, targets)
     tell_silent(calls, loss, model, part, at)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
@@ -545,35 +549,45 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
     return bool(before), bool(after)
 
 
+SWINGS = 0.05  # as in HD113
 SEEN = 1e-5  # of the largest output, beyond rounding
 ELSEWHERE = (*[(2.0, 0.0)] * 16, (0.1, 1.0))  # steps of the weights, and what they are at least relative to
 
 
-MOST_UNMOVED = 4  # outputs that are tried one by one
+MOST_UNMOVED, NARROW = 4, 256  # outputs that are tried one by one; up to which all are looked at
 
 
 def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
-    """How many of the outputs that the loss would move are the same for all examples, whatever the weights are."""
+    """How many of the outputs that the loss would move are the same whatever the weights are, where those are a whole
+    tensor, or few or all of those that are alike for all examples: one of many may be an initial value.
+    """
     flat, sent = y.flatten(1), own.flatten(1)
-    alike = (flat.detach() == flat.detach()[:1]).all(0) & (sent != 0).any(0)
-    if len(y) == 1:  # of which a whole tensor is zero
-        pieces = [y[0, ..., a:b].detach() for a, b in pieces_of(part)]
-        alike &= torch.cat([(~each.bool().any()).expand_as(each) for each in pieces], -1).flatten()
-    if not len(columns := alike.nonzero().flatten()):
-        return 0
-    edges = [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
+    alike = (flat.detach() == flat.detach()[:1]).all(0) & ((flat[0] == 0) | (len(y) > 1))
+    still = (sent != 0).any(0) & (alike | (flat.shape[1] <= NARROW))
+    alike &= still & (len(y) > 1)
+
+    def stay(few: Batch, at: Tensor, seed: int, step: float, least: float) -> Tensor:
+        with moved(model, seed, step, least=least):
+            return (few.call(model).detach().flatten(1) == at).all(0)
+
+    if bool(still.any()):
+        with suppress(*REFUSALS), fixed_statistics():
+            few = part.narrow(0, 2)
+            still &= stay(few, few.call(model).detach().flatten(1), 0, *ELSEWHERE[0])
+    alike &= int(alike.sum()) <= MOST_UNMOVED or bool(still[alike].all())
+    for a, b in pieces_of(part):  # of the last dimension
+        piece = still.view(y.shape[1:])[..., a:b]
+        piece &= alike.view(y.shape[1:])[..., a:b] | piece.all()
+    columns, edges = still.nonzero().flatten(), [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
     noise = noise_like(y.detach(), part).flatten(1)
-    for some in torch.split(columns, 1 if len(columns) <= MOST_UNMOVED else len(columns)):
+    for some in torch.split(columns, 1 if len(columns) <= MOST_UNMOVED else len(columns)) if len(columns) else ():
         one = torch.zeros_like(noise).index_copy(1, some, noise[:, some])
         gradients = backpropagate(y, edges, one.view_as(y).unsqueeze(0))
-        alike[some] = all(g is None or not bool(g.any()) for g in gradients)
-    if not bool(alike.any()):
-        return 0
+        still[some] = all(g is None or not bool(g.any()) for g in gradients)
     # Large steps may switch on the ReLU that it is behind, small ones leave an extremum, also where weights are zero.
-    for seed, (step, least) in enumerate(ELSEWHERE):
-        with moved(model, seed, step, least=least):
-            alike &= (part.call(model).detach().flatten(1) == flat.detach()[:1]).all(0)
-    return int(alike.sum())
+    for seed, (step, least) in enumerate(ELSEWHERE if bool(still.any()) else ()):
+        still &= stay(part, flat.detach(), seed, step, least)
+    return int(still.sum())
 
 
 def _of_labels(labels: Tensor, classes: int) -> float:

@@ -204,6 +204,6 @@ def law_of(net: Net) -> Law | None:
 def how_drawn(net: Net, name: str) -> str:
     """Say how to draw a weight: by the scheme that the others follow, as HD206 has it, else Kaiming's for ReLUs."""
     if not (law := law_of(net)):
-        return "Kaiming"
+        return "`nn.init.kaiming_normal_`"
     std = math.sqrt(law.constant / SCHEMES[law.name](net.named[name]))
     return f"normal, standard deviation {short(std)} as in the other weights"

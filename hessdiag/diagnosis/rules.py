@@ -106,7 +106,7 @@ def _place(finding: Finding) -> tuple[int, int]:
 
 def without_effects(found: Sequence[Finding]) -> list[Finding]:
     """Leave out each effect that a cause accounts for, and lend the cause its gravity."""
-    causes = sorted((f for f in found if f.rule in CAUSES and f.severity != "note"), key=_place)
+    causes = sorted((f for f in found if f.rule in CAUSES), key=_place)
     kept, lent = list(found), {f: f.severity for f in found}
     for effect in (f for f in found if f.rule in EFFECTS):
         if cause := next((cause for cause in causes if cause in kept and explains(cause, effect)), None):

@@ -50,7 +50,7 @@ def initial_loss(net: Net) -> Finding | None:
         name = (net.bias_of(path) or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
-        return Finding("HD101", "warning", (name,), message, advice, ratio, note)
+        return Finding("HD101", graded(ratio, NUMBERS[0]), (name,), message, advice, ratio, note)
     bias = net.bias_of(net.head) if net.head else None
     if bias and bias.weight_sq > MOSTLY * signals.output_sq:
         message = f"{what}: the bias {bias.name} makes most of the outputs."
@@ -103,6 +103,9 @@ def nothing_arrives(net: Net) -> Finding | None:
     ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
     cut = [p.name for p in ahead_of_head if any(map(net.cuts, p.owners[:1]))]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
+    passed = [o for o in lost if o.x_sq > 0 and any(net.layers[s].out_gradient_sq > 0 for s in o.sources)]
+    if lost and passed == lost and not (net.signals.meeting or raw_inputs(net)):
+        return None  # gradients pass, as by a codebook of which all examples take one code
     ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
@@ -219,7 +222,7 @@ def raw_targets(net: Net) -> Finding | None:
     advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
     if not squared:
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
-        advice = f"Scale the targets, or that term, down by about {size}."
+        advice = "Standardise the targets, or scale that term down."
     grade: Severity = "fault" if squared and net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
     value, limit = (target_sq, TARGET_SQ) if squared else (signals.pull, PULL)
     return Finding("HD105", grade, (net.name_of(path),), message, advice, value, limit)
@@ -286,13 +289,13 @@ def out_of_reach(net: Net) -> Finding | None:
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in BOUNDED:
         message = f"The {signals.bounded} at the end writes the same for every example."
-        advice = f"Return the outputs of {blocks[0]} as they are, or those of a sigmoid where there is one class."
+        advice = f"Return the outputs of {listed(blocks[:1])} as they are, or of a sigmoid where there is one class."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
     if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
         message = "The loss falls without end as outputs rise: it wants log-probabilities, or targets no larger than 1."
-        advice = "End the network in `log_softmax`, or scale the targets."
+        advice = "End the network in `log_softmax`, scale the targets, or look for a wrong sign or minimum in the loss."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if signals.plunges:
         message = "The loss has no lower bound: it falls ever faster as outputs follow it, as a negative square does."
@@ -316,7 +319,7 @@ def out_of_reach(net: Net) -> Finding | None:
     advice = f"Take the {ends} away, or scale the targets into its range."
     if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
-    elif signals.loss_kind != "mse" and (logits or ends in ("sigmoid", "softmax")):
+    elif signals.loss_kind != "mse" and not signals.beyond and (logits or ends in ("sigmoid", "softmax")):
         advice, behind = f"Return the outputs of {listed(blocks)} without the {ends}", ", or behind a sigmoid where"
         why = ": the loss expects logits." if logits or ends != "softmax" else f"{behind} the loss takes probabilities."
         advice += why

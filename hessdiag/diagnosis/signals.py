@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map_only
 
-from hessdiag.data.batch import Batch, tensors_in
+from hessdiag.data.batch import TARGETS, Batch
+from hessdiag.data.outputs import tensors_in
 from hessdiag.data.seeds import draws_outside
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
@@ -52,6 +53,7 @@ STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are
 OPENED = 1e-4  # of the usual size of a gradient: less is rounding
 COMPARED = 16  # examples: in a comparison with a parameter few of them change sides
 DRAWN = 8  # times
+BEYOND = 30.0  # of what outputs the loss may read
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
@@ -210,7 +212,11 @@ class SignalPass:
                 role = graph.role_of(layer.edge.node)
                 layer.numbers |= {"labels": tuple(sorted(role.labels)), **at_its_end(layer.edge.node), **role.numbers}
             if layer.x_edge is not None:
-                layer.numbers["sources"] = tuple(written_by(layer.x_edge.node, written, {}))
+                layer.numbers["sources"] = sources = tuple(written_by(layer.x_edge.node, written, {}))
+                if layer.numbers["x_sq"] == 0:
+                    edges = [edge for o in sources if (edge := self.layers[o].edge) is not None]
+                    back = backpropagate(layer.x_edge, edges, _ones_at(layer.x_edge))
+                    layer.numbers["x_gradient_sq"] *= any(g is not None and bool(g.any()) for g in back)
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
         for paths, peaked, labels in attentions(graph, written, held):
@@ -311,10 +317,11 @@ class SignalPass:
         at, targets = y.detach(), self.part.targets
         z, now = noise_like(at, self.part) * flat, loss.of_all(at, targets)
         for first, end in pieces_of(self.part):
-            other, alike = at.clone(), False
-            other[:, first:end] += z[:, first:end]
+            step, alike = torch.zeros_like(z), False
+            step[:, first:end] = z[:, first:end]
             with suppress(*REFUSALS):  # of a loss that cannot be called with such
-                alike = bool(loss.of_all(other, targets) == now)  # else it reads what it has detached
+                others = [loss.of_all(at + each, targets) for each in (step, BEYOND * step.abs())]  # or free nats
+                alike = all(bool(other == now) for other in others)  # else it reads what it has detached
             z[:, first:end] *= alike
         edges = [get_gradient_edge(p) for p in zero.values()]
         found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
@@ -343,21 +350,30 @@ class SignalPass:
         inputs = replace(self.part, noise=(), targets=None).leaves
         dims = {size for value in inputs for size in value.shape[1:]}
         plain = {p: x for p, x in self.entered.items() if p and x is not None and not is_functorch_wrapped_tensor(x)}
+        taken = signature(self.model.forward).parameters
+        named = dict(zip(taken, self.part.args, strict=False)) | dict(self.part.kwargs)
         for number, value in enumerate(inputs):
+            name = next((key for key, held in named.items() if held is value), "")
             readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
-            spare = value.is_floating_point() or _are_labels(value, self.part.targets)  # as marks of time, for some
-            meant = widths.get(value[0].shape[-1:]) if spare and not readers else ""
+            spare = _are_labels(value, self.part.targets) or name in TARGETS or bool(name and name not in taken)
+            twin = any(other is not value and other.shape == value.shape for other in inputs)
+            spare = spare or (value.is_floating_point() and not twin)  # as marks of time, for some
+            meant = "" if readers else widths.get(value[0].shape[-1:], None if spare else "")
             length = value.dim() == 1 and not value.is_floating_point() and value.min() > 0 and int(value.max()) in dims
-            if used & {*readers} or meant is None or length or not (varies(value) and varies(y)):
+            where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name and f' ({name})'}"
+            if columns := _columns(value, plain.values()):
+                where, meant = f"column{'s'[: len(columns) > 1]} {', '.join(map(str, columns))} of {where}", ""
+            elif used & {*readers}:
+                continue
+            if meant is None or length or not (varies(value) and varies(y)):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)
+            if columns:
+                values[number] = value.clone()
+                values[number][:, columns] = value[:, columns].flip(0)
             with suppress(*REFUSALS):  # of inputs that have to fit each other
                 if torch.equal(self.part.with_leaves(values).call(self.model), y):
-                    named = dict(zip(signature(self.model.forward).parameters, self.part.args, strict=False))
-                    named |= self.part.kwargs
-                    name = next((f" ({name})" for name, held in named.items() if held is value), "")
-                    where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name}"
                     return where, *filter(None, readers[:1] or [meant])
         return ()
 
@@ -367,6 +383,21 @@ def _are_labels(values: Tensor, targets: Tensor | None) -> bool:
     if targets is None or values.shape != targets.shape:
         return False
     return torch.equal(values, targets) or (values.dim() > 1 and torch.equal(values[:, 1:], targets[:, :-1]))
+
+
+def _columns(values: Tensor, read: Collection[Tensor]) -> list[int]:
+    """Columns of whole numbers (B, columns) that no layer reads, where there are some that one does."""
+    if values.dim() != 2 or values.is_floating_point() or values.shape[1] > MOST_TRIED:
+        return []
+    columns = [*values.unbind(1)]
+    seen = [any(x.dtype == each.dtype and torch.equal(x.reshape(-1), each) for x in read) for each in columns]
+    return [n for n, one in enumerate(seen) if not one and varies(columns[n])] if any(seen) else []
+
+
+def _ones_at(edge: GradientEdge) -> Tensor:
+    """A cotangent (1, *shape) of what a place before the outputs wrote."""
+    told = edge.node._input_metadata[edge.output_nr]
+    return torch.ones(1, *told.shape, dtype=told.dtype, device=told.device)
 
 
 def _is_layer(module: nn.Module) -> bool:

@@ -230,7 +230,7 @@ def cannot_learn(net: Net) -> Finding | None:
     zeros = [p.name for p in telling if p.weight_sq == 0]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
     message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, also once others have moved."
-    advice = "Look for what multiplies by zero: a dead ReLU, a zero gate, a detached branch, a norm of one number."
+    advice = "Look for a dead ReLU, a zero gate or mask, `detach`, rounding, or an output that is read too early."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
     if zeros:
         how = how_drawn(net, zeros[0])
@@ -270,11 +270,9 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = (
-        f"The gradients of outputs ({count}) that are the same for all examples are zero, not so the loss in them."
-    )
-    advice = "Where they are derivatives of a network, take smooth activations: the second derivative of a ReLU is 0."
-    return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)  # what is known beforehand may be so
+    message = f"The gradients of outputs ({count}) are zero, whatever the weights are, not so the loss in them."
+    advice = "Look for inputs handed on in their place; of derivatives take smooth activations: a ReLU's second is 0."
+    return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)
 
 
 def _is_idle(net: Net, p: ParameterSignals) -> bool:
@@ -319,7 +317,7 @@ def one_row(net: Net) -> Finding | None:
         return None
     blocks = tuple(p.name for p in hit)
     message = f"One row alone of {listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
-    advice = "Look up a row for each position: `torch.arange(x.shape[1], device=x.device)`."
+    advice = "Look up a row for each position, `torch.arange(x.shape[1], device=x.device)`; of tokens, not of padding."
     return Finding("HD405", "warning", blocks, message, advice, 1.0, 1.0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -19,14 +19,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hessdiag.arguments import one_line
-from hessdiag.data.batch import Batch, Outputs
+from hessdiag.data.batch import Batch
 from hessdiag.data.memory import is_out_of_memory
+from hessdiag.data.outputs import Outputs
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
 from hessdiag.results.numbers import short
 
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
-APART = "pass inputs and targets apart, diagnose(model, inputs, targets), and arguments by name as one dict"
+APART = "pass inputs and targets apart, diagnose(model, inputs, targets), or ((x, y) for x, y, *_ in loader), and"
+APART += " arguments by name as one dict"
 
 
 def owners_of(blocks: Iterable[Block]) -> list[str]:
@@ -488,6 +490,10 @@ def _advice(model: nn.Module, batch: Batch) -> str:
         return ""
     except TypeError:
         return f": {APART}"
+    if isinstance(held := next(iter(batch.args), None), Mapping) and len(held) > 1:
+        first, second, *_ = held
+        takes = ", ".join(inspect.signature(model.forward).parameters)
+        return f": forward takes {takes}; pass that and targets, as ((b[{first!r}], b[{second!r}]) for b in loader)"
     return f": {BATCHED}"
 
 

@@ -35,7 +35,8 @@ class LayerSignals(Record):
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
         x_sq_last: E[x²] of what it reads in the last of several calls.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
-        x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient.
+        x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient, and 0 where x
+            is zero and no gradient gets from there to the layers that wrote it.
         out_gradient_sq: E[Δx²] where it writes.
         out_gradient_total: Σ Δx² over an example where it writes: free of how many positions there are.
         on_share: share of values above 0.
@@ -166,8 +167,8 @@ class Signals(Record):
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
             "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
             next.
-        unmoved: how many of the first few outputs that are alike for all examples depend on no parameter, though the
-            loss would move them.
+        unmoved: how many outputs, of few or of those that are alike for all examples, depend on no parameter, though
+            the loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.

@@ -39,6 +39,7 @@ class Positions(nn.Module):
     def forward(self, x): return self.layer(x).view(-1, 4, 5)
 def ones(weight): return torch.ones_like(weight)
 def loader(): return [(torch.ones(6, 4), None)] * 2
+def collated(): return [torch.ones(6, 4), torch.zeros(6, dtype=torch.long)]
 def batches():
     while True:
         yield torch.ones(6, 4), torch.zeros(6, dtype=torch.long)
@@ -60,6 +61,9 @@ def test_models_initialisations_and_data_by_reference(run) -> None:
     found = json.loads(run(f"diagnose nets_cli:build {options} --json -").out)
     assert (found["init"], found["data"], found["batch_size"]) == ("nets_cli:ones", "./nets_cli.py:batches", 3)
     assert found["blocks"][0]["weight_sq"] == 1
+    assert (
+        "loss cross-entropy, batch 6 (nets_cli:collated)" in run("diagnose nets_cli:build --data nets_cli:collated").out
+    )
     out = run("diagnose nets_cli:build --data nets_cli:loader").out
     assert "\nbatches read of the data: 1 of 2; diagnose(model, batches) reads more" in out
     status, out, err = run("diagnose nets_cli:Noisy --json - --batch-size 2")

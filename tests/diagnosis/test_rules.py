@@ -205,7 +205,7 @@ TOLD: list[tuple[Any, ...]] = [
         for n, first in ((0.7, 1), (0.8, 2))),
     # What is drawn anew follows the scheme of the others, and their fans: √(2 / 40).
     ("HD401", scaled([0.2] * 4), "fault", None, r"\n.*standard deviation 0\.447"),  # all follow E[W²] = 0.2
-    ("HD401", scaled([1e-4, 2e-3, 0.04, 0.8]), "fault", None, r"\n.*\(Kaiming\)"),  # no two agree
+    ("HD401", scaled([1e-4, 2e-3, 0.04, 0.8]), "fault", None, r"\n.*\(`nn.init.kaiming_normal_`\)"),  # no two agree
     ("HD401", scaled([0.2, 0.2, 0.2, 0.04]), "fault", None, r"\n.*standard deviation 0\.447"),
     ("HD401", network(weights={
         "l5": WIDE | DEAD,
@@ -566,7 +566,7 @@ class Renamed(nn.Linear):
 
 def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     code = m.table(torch.cdist(z := m.down(x), m.table.weight).argmin(1))
-    return m.up(z + (code - z).detach()), z, code
+    return m.up(code.detach() + (z - z.detach())), z, code
 
 
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
@@ -669,6 +669,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         partial(F.binary_cross_entropy, reduction="sum"), said) for of, said in ((-5.0, ""), (0.0, "HD101"))),
     ("codes", lambda: net(coded, table=nn.Embedding(5, 2), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
         lambda y, t: F.mse_loss(y[0], t) + F.mse_loss(y[1], y[2].detach()) + F.mse_loss(y[1].detach(), y[2]), ""),
+    ("one code for all", lambda: net(lambda m, x: m.up(1 + ((z := m.down(x)) - z.detach())), down=nn.Linear(4, 2),
+        up=nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 4))), (X, X), F.mse_loss, ""),
     *((f"labels of {t.dtype}", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).apply(lambda m: [
         p.data.mul_(20) for p in m.parameters(recurse=False)]), (X, t), None, "HD101") for t in (T, T.byte())),
     ("written to behind a dropout", lambda: net(lambda m, x: m.last(F.dropout(m.first(x).relu()).mul_(2)),
@@ -745,6 +747,28 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a copy: {copy}", lambda copy=copy: net(lambda m, x: x @ (m.held[0] if copy else m.w) + m.b, w=nn.Parameter(
         torch.randn(4, 3)), held=[torch.randn(4, 3)], b=nn.Parameter(torch.randn(3))), (X, T), None, said)
         for copy, said in ((False, ""), (True, "HD403"))),
+    *((f"tables of columns {at}", lambda at=at: net(lambda m, x: m.last(m.one(x[:, at[0]]) + m.two(x[:,
+        at[1]])), one=nn.Embedding(5, 4), two=nn.Embedding(5, 4), last=nn.Linear(4, 3)), (torch.stack([T, T
+        .roll(1)], 1), T), None, said) for at, said in (((0, 1), ""), ((0, 0), "HD120"))),
+    *((f"the first of two: {twice}", lambda twice=twice: net(lambda m, a, b: m.f(a) - m.f(a if twice else b).relu(),
+        f=nn.Linear(4, 3)), ((X, X.flip(1)), T), None, said) for twice, said in ((False, ""), (True, "HD120"))),
+    *((f"values of {end}", lambda end=end: net(lambda m, x: (m.f(x), m.g(x).view(len(x), *end)), f=nn.Linear(4, 1), g=nn
+        .Linear(4, 1)), (X, X), lambda y, t: F.mse_loss(*y), said) for end, said in (((1,), ""), ((), "HD113"))),
+    *((f"ones that count {weight}", lambda: nn.Linear(4, 4), (X, X.gt(0).float()), nn.BCEWithLogitsLoss(
+        pos_weight=torch.full((4,), weight)), said) for weight, said in ((0.1, ""), (0.0, "HD113"))),
+    *((f"a second head of {sign} ReLUs", lambda sign=sign: net(lambda m, x: (m.f(h := m.first(x).relu()), m.g((sign * h)
+        .relu())), first=nn.Linear(4, 8), f=nn.Linear(8, 3), g=nn.Linear(8, 1)), (X, T), lambda y, t: F.cross_entropy(
+        y[0], t) + (y[1] - 1).square().mean(), said) for sign, said in ((1, ""), (-1, "HD401"))),
+    *((f"outputs and steps of {of}", lambda of=of: net(lambda m, x: (m.first(x), x.floor() + 0 * m.first(x) if of == "x"
+        else m.first(x).tanh()), first=nn.Linear(4, 4)), (X, X), lambda y, t: (y[0] - t).square().mean() + (y[1] - t)
+        .square().mean(), said) for of, said in (("outputs", ""), ("x", "HD401"))),
+    ("spikes that come late", lambda: net(lambda m, x: sum(m.last(n * m.first(x).relu()) for n in range(3)),
+        first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, ""),
+    ("a teacher that sees the rest", lambda: net(lambda m, x: (m.f(x[:, :4]), m.g(x[:, 4:]).detach()),
+        f=nn.Linear(4, 3), g=nn.Linear(4, 3).requires_grad_(False)), (X.repeat(1, 2), T),
+        lambda y, t: (y[0] - y[1]).square().mean(), ""),
+    *((f"a bias of {of}", lambda of=of: nn.Linear(4, 1).apply(lambda m: m.bias.data.fill_(of)), (X, X[:, :1]), "mse",
+        said) for of, said in ((0.0, ""), (50.0, "HD101"))),
 ]  # fmt: skip
 
 
