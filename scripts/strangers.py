@@ -159,7 +159,7 @@ def mending(finding: Finding) -> Mend | None:
         zeros = constant[1] == "zeros_"
         chosen = [name for name in names if not zeros or "bias" in name]
         return lambda model: [w.fill_(1 - zeros) for w in weights_of(model, chosen)]
-    if "(Kaiming)" in advice:
+    if "(`nn.init.kaiming_normal_`)" in advice:
         matrices = [name for name in names if "bias" not in name]
         return lambda model: [
             torch.nn.init.kaiming_normal_(w, nonlinearity="relu") for w in weights_of(model, matrices)
