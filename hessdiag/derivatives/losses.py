@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessdiag.arguments import one_line
-from hessdiag.data.batch import IGNORED
-from hessdiag.data.outputs import Form, Layout, mapped
+from hessdiag.data.batch import IGNORED, Form, Layout, mapped
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.derivatives.targets import check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import few, matching, one_line
-from hessdiag.data.batch import Batch
-from hessdiag.data.outputs import Layout, Outputs
+from hessdiag.data.batch import Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block

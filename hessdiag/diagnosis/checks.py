@@ -27,9 +27,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from hessdiag.arguments import one_line
-from hessdiag.data.batch import Batch
+from hessdiag.data.batch import Batch, Layout
 from hessdiag.data.memory import is_out_of_memory
-from hessdiag.data.outputs import Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobians import Jacobian

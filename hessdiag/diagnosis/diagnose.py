@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from hessdiag.data.batch import BatchDim, Inputs
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.stream import Tally, batches_for
 from hessdiag.derivatives.losses import LossFunction
+from hessdiag.diagnosis.loss_calls import judged
 from hessdiag.diagnosis.measure import bounded, measure, report_of
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.loading.first_call import first_call
@@ -159,13 +159,6 @@ def _instead(first: Exception, tries: Sequence[Callable[[], Report]]) -> Report:
     if isinstance(told, HessdiagError):
         raise told
     raise HessdiagError(f"the model cannot be measured ({reason})") from first
-
-
-def judged(model: nn.Module, loss: LossFunction, targets: Any) -> nn.Module:
-    """The model with the same parts that returns its loss: of one that takes derivatives of its outputs, say."""
-    judge = copy.copy(model)
-    judge.forward = lambda *args, **kwargs: loss(type(model).forward(judge, *args, **kwargs), targets)
-    return judge
 
 
 def diagnose_prepared(prepared: Prepared, source: ModelSource, **options: Any) -> Report:

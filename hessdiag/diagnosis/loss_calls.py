@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch
-from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE
@@ -177,3 +178,10 @@ def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math
         what = "The loss hands numbers to a sqrt or acos that may be 0 or 1, where its slope has no end."
         calls.tell(what, "Add 1e-6 to what a root reads, and clamp to 1 - 1e-6 what an arc cosine does.")
     return calls.found
+
+
+def judged(model: nn.Module, loss: LossFunction, targets: Any) -> nn.Module:
+    """The model with the same parts that returns its loss: of one that takes derivatives of its outputs, say."""
+    judge = copy.copy(model)
+    judge.forward = lambda *args, **kwargs: loss(type(model).forward(judge, *args, **kwargs), targets)
+    return judge

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.arguments import check_model, one_line
-from hessdiag.data.batch import Batch, Inputs
-from hessdiag.data.outputs import tensors_in
+from hessdiag.data.batch import Batch, Inputs, tensors_in
 from hessdiag.data.stream import batches_for
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError

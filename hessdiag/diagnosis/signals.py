@@ -24,8 +24,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._pytree import tree_map_only
 
-from hessdiag.data.batch import TARGETS, Batch
-from hessdiag.data.outputs import tensors_in
+from hessdiag.data.batch import TARGETS, Batch, tensors_in
 from hessdiag.data.seeds import draws_outside
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq

@@ -19,8 +19,21 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import few, kind_of, one_line
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import TRIED, Batch, Road, labels_of, road_of_all
-from hessdiag.data.outputs import Form, Layout, Outputs, chosen, held_by, mapped, own_loss, tensors_in
+from hessdiag.data.batch import (
+    TRIED,
+    Batch,
+    Form,
+    Layout,
+    Outputs,
+    Road,
+    chosen,
+    held_by,
+    labels_of,
+    mapped,
+    own_loss,
+    road_of_all,
+    tensors_in,
+)
 from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem, read_loss
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError

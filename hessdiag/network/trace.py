@@ -19,9 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hessdiag.arguments import one_line
-from hessdiag.data.batch import Batch
+from hessdiag.data.batch import Batch, Outputs
 from hessdiag.data.memory import is_out_of_memory
-from hessdiag.data.outputs import Outputs
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
 from hessdiag.results.numbers import short
