@@ -55,7 +55,7 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
     """A function that makes a batch for this model of inputs and targets; see `Batch.of`."""
 
     def read(inputs: Any, targets: Any) -> Batch:
-        named, more = _names(model)
+        named, more = argument_names(model)
         if isinstance(inputs, Mapping) and any(key in named for key in inputs):
             inputs, targets = _collated(inputs, targets, named, more=more)
         elif isinstance(inputs, Mapping) and len(named) == 1 and not any(did_you_mean(key, named) for key in inputs):
@@ -85,14 +85,14 @@ def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str], *, more
     return kept, inputs[labels[0]] if labels and targets is None else targets
 
 
-def _names(model: nn.Module) -> tuple[list[str], bool]:
+def argument_names(model: nn.Module) -> tuple[list[str], bool]:
     """The arguments of `forward`, of what a wrapper wraps that takes any; and whether there may be more by name."""
     with suppress(TypeError, ValueError):  # compiled code tells nothing
         parameters = inspect.signature(model.forward).parameters.values()
         names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         more = any(p.kind is p.VAR_KEYWORD for p in parameters)
         inner = getattr(model, "_orig_mod", getattr(model, "module", None))
-        return _names(inner) if more and not names and isinstance(inner, nn.Module) else (names, more)
+        return argument_names(inner) if more and not names and isinstance(inner, nn.Module) else (names, more)
     return [], True
 
 

@@ -569,8 +569,9 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
 def _known(loss: CallableLoss, y: Tensor, some: Tensor | None, targets: Tensor, reading: Reading) -> Loss | None:
     """Mean squared error or cross-entropy, where a function is that: of these outputs, and of others."""
     usual, others = nn.CrossEntropyLoss(), torch.randn(y.shape, generator=stream(0, "other outputs")).to(y)
-    whole = targets.is_floating_point() or some is None or len(torch.unique(some)) == len(torch.unique(targets))
-    for dim in (None, 1, -1) if reading.layout is None and whole else ():  # an unseen class may weigh otherwise
+    seen = targets.is_floating_point() or some is None or len(torch.unique(some)) == len(torch.unique(targets))
+    dims = {1, y.dim() - 1} if reading.layout is None and seen else ()  # an unseen class may weigh otherwise
+    for dim in (None, *dims) if dims else ():
         with suppress(*REFUSALS):
             known: Loss = MeanSquaredError()
             if dim:

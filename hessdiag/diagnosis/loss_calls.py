@@ -17,7 +17,7 @@ from hessdiag.data.batch import Batch
 from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
-from hessdiag.diagnosis.network_view import LEARNABLE
+from hessdiag.diagnosis.network_view import LEARNABLE, SWING
 from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes_of
 from hessdiag.results.numbers import short
 
@@ -139,9 +139,11 @@ def tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch, y: Tens
             calls.tell(what, advice)
 
 
-def tell_unasked(calls: Calls, own: Tensor, targets: Tensor | None) -> None:
+def tell_unasked(
+    calls: Calls, own: Tensor, targets: Tensor | None, *, stuck: bool = False, swing: float = math.inf, **_: Any
+) -> None:
     """Tell of targets of 0 and 1 where all gradients `own` (B, *out) at the ones are zero; at zeros it may be meant."""
-    if targets is not None and targets.shape == own.shape:
+    if targets is not None and targets.shape == own.shape and swing > SWING and not stuck:
         asked, felt = targets == 1, own != 0
         if bool(((targets == 0) | asked).all()) and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):
             what = "The loss asks nothing of outputs whose targets are 1: its gradient is zero there."

@@ -69,8 +69,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
-    if not asked.get("stuck") and asked.get("swing", 1.0) > SWINGS:
-        tell_unasked(calls, own, targets)
+    tell_unasked(calls, own, targets, **asked)
     tell_silent(calls, loss, model, part, at)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
@@ -548,7 +547,6 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
     return bool(before), bool(after)
 
 
-SWINGS = 0.05  # as in HD113
 SEEN = 1e-5  # of the largest output, beyond rounding
 ELSEWHERE = (*[(2.0, 0.0)] * 16, (0.1, 1.0))  # steps of the weights, and what they are at least relative to
 

@@ -19,6 +19,7 @@ CRITICAL = {
 GATES = {"gate", "softplus"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 RARE = 1e-4  # batches
+SWING = 0.05  # by which a loss changes at least, whatever the outputs are
 LEARNABLE = 1e-3  # of the loss: what single outputs must gain beside constant ones
 TINY = 1e-300
 SMALL = 1e-4  # E[x²] of small signals

@@ -10,6 +10,7 @@ from hessdiag.diagnosis.network_view import (
     GATES,
     LEARNABLE,
     RARE,
+    SWING,
     TINY,
     Net,
     graded,
@@ -347,7 +348,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     return None
 
 
-SWING, FLAT, AGAINST, FELT, WEIGHS = 0.05, 1e-6, -0.25, 0.2, 2.0
+FLAT, AGAINST, FELT, WEIGHS = 1e-6, -0.25, 0.2, 2.0
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from inspect import signature
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -26,6 +25,7 @@ from torch.utils._pytree import tree_map_only
 
 from hessdiag.data.batch import TARGETS, Batch, tensors_in
 from hessdiag.data.seeds import draws_outside
+from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, varies
@@ -349,12 +349,13 @@ class SignalPass:
         inputs = replace(self.part, noise=(), targets=None).leaves
         dims = {size for value in inputs for size in value.shape[1:]}
         plain = {p: x for p, x in self.entered.items() if p and x is not None and not is_functorch_wrapped_tensor(x)}
-        taken = signature(self.model.forward).parameters
+        taken, _ = argument_names(self.model)
         named = dict(zip(taken, self.part.args, strict=False)) | dict(self.part.kwargs)
         for number, value in enumerate(inputs):
             name = next((key for key, held in named.items() if held is value), "")
             readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
-            spare = _are_labels(value, self.part.targets) or name in TARGETS or bool(name and name not in taken)
+            unasked = bool(name and taken and name not in taken)  # by `**kwargs`
+            spare = unasked or _are_labels(value, self.part.targets) or name in TARGETS
             twin = any(other is not value and other.shape == value.shape for other in inputs)
             spare = spare or (value.is_floating_point() and not twin)  # as marks of time, for some
             meant = "" if readers else widths.get(value[0].shape[-1:], None if spare else "")

@@ -484,15 +484,16 @@ def _failure(call: Callable[[], object]) -> Exception | None:
 def _advice(model: nn.Module, batch: Batch) -> str:
     """What to write instead."""
     try:
-        inspect.signature(model.forward).bind(*batch.args, **batch.kwargs)
+        taken = inspect.signature(model.forward)
+        taken.bind(*batch.args, **batch.kwargs)
     except ValueError:  # compiled code tells nothing
         return ""
     except TypeError:
         return f": {APART}"
     if isinstance(held := next(iter(batch.args), None), Mapping) and len(held) > 1:
         first, second, *_ = held
-        takes = ", ".join(inspect.signature(model.forward).parameters)
-        return f": forward takes {takes}; pass that and targets, as ((b[{first!r}], b[{second!r}]) for b in loader)"
+        pairs = f"((b[{first!r}], b[{second!r}]) for b in loader)"
+        return f": forward takes {', '.join(taken.parameters)}; pass that and targets, as {pairs}"
     return f": {BATCHED}"
 
 
