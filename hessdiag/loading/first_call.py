@@ -129,7 +129,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     runs = bare and some.one_after_the_other(model, returned, fixed_statistics(), seeded_rng(0))
     plain = replace(plain, draws=some.noise, masked=masked, returned_at=0 if some.dims else -1 if runs else int(second))
     if own:
-        return _road_of_own(returned, some, settings, asked=loss == "model") or plain
+        return _road_of_own(model, returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
     lost = False
     with suppress(*REFUSALS):
@@ -166,7 +166,7 @@ def _usual(targets: Tensor | None) -> str:
     return "mse" if targets.is_floating_point() else "cross-entropy"
 
 
-def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
+def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
     """The model's own loss as a known one of its outputs and one of its inputs; or as it is, for a Hessian."""
     value, why = own_loss(returned), "it is no cross-entropy or mean squared error of its outputs and labels"
     if value is None or not value.requires_grad:
@@ -191,8 +191,24 @@ def _road_of_own(returned: Any, some: Batch, settings: Settings, *, asked: bool)
     if asked and settings.matrix == "ggn" and not settings.quick:
         message = f"loss 'model' has no Gauss-Newton matrix here ({why}): diagnose with matrix='hessian' (--matrix"
         raise HessdiagError(f"{message} hessian), or pass the loss as a function of what the model returns and targets")
+    return _road_as_returned(model, returned, some, settings) if asked else None
+
+
+def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Settings) -> Road:
+    """The model's own loss; refused where it has a gradient for several examples, and none for the first of them."""
+
+    def flat(part: Batch) -> bool:
+        loss = own_loss(part.run(model))
+        return loss is None or not any(bool(g.any()) for g in torch.autograd.grad(loss, learn, materialize_grads=True))
+
+    learn, compared = [p for p in model.parameters() if p.requires_grad], False
+    with suppress(*REFUSALS):  # of a model that takes no example alone
+        compared = settings.per == "example" and not settings.quick and flat(some.narrow(0, 1)) and not flat(some)
+    if compared:
+        what = "the loss of an example alone that the model returned has no gradient, as where a batch is compared:"
+        raise CoupledError(f"{what} pass per='batch' (--per batch)")
     layout = Layout.of(returned, size=some.rows, pick=own_loss)
-    return Road(_itself, layout, together=True, draws=some.noise) if asked else None
+    return Road(_itself, layout, together=True, draws=some.noise)
 
 
 def _is_that(

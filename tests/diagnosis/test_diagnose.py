@@ -300,6 +300,11 @@ class OfTwo(nn.Module):
         return self.layer(left) + self.layer(right)
 
 
+class Contrast(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.cross_entropy((y := super().forward(x)) @ y.T, torch.arange(len(x)))
+
+
 X, LABELS = torch.ones(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets)"
@@ -327,6 +332,7 @@ def images() -> nn.Module:
     (Pixels(labels=True), ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "loss 'cross-entropy' needs targets: pass class indices of shape"),
     (Pixels(), ({"pixel_value": X},), {}, "got an unexpected keyword argument 'pixel_value'"),
+    (Contrast(4, 3), (torch.eye(4),), {"loss": "model", "matrix": "hessian"}, "compared: pass per='batch' (--per ba"),
     (OfTwo(), (X,), {}, "missing 1 required positional argument: 'right'): pass inputs and targets apart"),
     (Pixels(), ({"pixel_values": X, "cls": LABELS},), {}, "and not cls: leave it out, or pass the labels as targets"),
     (nn.Linear(4, 3), ({"image": X, "label": LABELS},), {}, "forward takes input; pass that and targets, as ((b['imag"),
