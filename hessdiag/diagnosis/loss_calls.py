@@ -23,18 +23,20 @@ from hessdiag.results.numbers import short
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
+LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 
 class Calls(TorchFunctionMode):
     """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
     outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take. Besides,
-    the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`.
+    the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`. These are `squashed`
+    where a sigmoid wrote some of them.
     """
 
-    def __init__(self, examples: int | None, y: Tensor, given: Tensor) -> None:
+    def __init__(self, examples: int | None, y: Tensor, given: Tensor, *, squashed: bool) -> None:
         super().__init__()
-        self.examples, self.y, self.given = examples, y, given
+        self.examples, self.y, self.given, self.squashed = examples, y, given, squashed
         self.found, self.silent = dict[str, str](), list[float]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -52,7 +54,8 @@ class Calls(TorchFunctionMode):
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
-        for told in self._misused(name, pair, args, kwargs) if pair else ():
+        misused = _misused_by_ctc if name == "ctc_loss" else self._misused
+        for told in misused(name, pair, args, kwargs) if pair else ():
             self.tell(*told)
 
     def tell(self, what: str, advice: str) -> None:
@@ -102,6 +105,10 @@ class Calls(TorchFunctionMode):
                 what = f"The loss hands targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1."
                 yield what, "Scale the targets to 0 to 1, or take another loss."
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
+        if name in LOGITS and self.squashed and pair[0].requires_grad and 0 <= pair[0].min() <= pair[0].max() <= 1:
+            span = " to ".join(map(short, map(float, pair[0].aminmax())))
+            what = f"The loss hands what a sigmoid wrote, {span}, to {name}, which takes logits of both signs."
+            yield what, "Leave the sigmoid out, or take the loss of probabilities."
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             advice = "Leave the softmax out." if TAKES[name] == "logits" else "Take `log_softmax` for the softmax."
             yield f"The loss hands probabilities to {name}, which takes {TAKES[name]}.", advice
@@ -120,9 +127,26 @@ class Calls(TorchFunctionMode):
             yield what, "Take it over the classes: `dim=1`, or -1 where they come last."
 
 
-def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor) -> tuple[Calls, Tensor]:
+def _misused_by_ctc(
+    name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """The same of CTC, which takes (T, B, classes) and labels (B, S), or those of all examples one after the other."""
+    names = ("log_probs", "targets", "input_lengths", "target_lengths", "blank")
+    given: dict[str, Any] = {"blank": 0} | dict(zip(names, args, strict=False)) | dict(kwargs)
+    if not sums_to_one(pair[0].exp(), -1):
+        what = f"The loss hands {name} numbers that are no logarithms of shares of classes."
+        yield what, "Take `log_softmax(-1)` of outputs (T, B, classes)."
+    labels, lengths = pair[1], torch.as_tensor(given["target_lengths"])
+    if labels.dim() == 2:
+        labels = labels[torch.arange(labels.shape[1]) < lengths.view(-1, 1)]
+    if bool((labels == given["blank"]).any()):
+        what = f"The loss hands {name} labels of class {given['blank']}, which it takes for its blank."
+        yield what, "Start labels at 1, or set `blank` to a class of its own."
+
+
+def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool = False) -> tuple[Calls, Tensor]:
     """Call a loss of outputs y (B, *out), of which no weight made what is `given`."""
-    with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given) as calls:
+    with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given, squashed=squashed) as calls:
         return calls, loss.of_all(calls.y, part.targets)
 
 

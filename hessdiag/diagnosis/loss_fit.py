@@ -23,7 +23,7 @@ from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, tell_unasked, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, ending, joined_at
+from hessdiag.diagnosis.roles import Bound, ending, holds_sigmoid, joined_at
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate, numbers_written, parents_of, walk
@@ -37,7 +37,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
     at, targets, pieces = y.detach(), part.targets, pieces_of(part)
     values, given = loss.value(at, targets).detach().double(), _given(y, part)
-    calls, value = watched(loss, at, part, given)
+    calls, value = watched(loss, at, part, given, squashed=holds_sigmoid(y.grad_fn))
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
@@ -89,6 +89,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
+        "summed": _summed(loss, at, part) if kind == "other" and not costly else 0.0,
         "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
@@ -351,12 +352,36 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     return columns
 
 
+def _summed(loss: Loss, y: Tensor, part: Batch) -> float:
+    """The gradient in tensors of which the loss takes the sum over examples over that in others, of which it takes the
+    mean, as a batch twice as large tells; 0 where there are no such two.
+    """
+    pieces, found = pieces_of(part), {1: 0.0, 2: 0.0}
+    if len(pieces) < 2 or part.as_one:
+        return 0.0
+
+    def slope(times: int) -> Tensor:
+        theirs = None if part.targets is None else torch.cat([part.targets] * times)
+        return _with_slope(lambda z: loss.of_all(z, theirs), torch.cat([y] * times))[1].double()
+
+    with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
+        one, two = slope(1), slope(2)
+        for a, b in pieces:
+            felt, again = (float((each[: len(y), a:b] * y[:, a:b]).sum()) for each in (one, two))
+            times = 2 * again / felt if felt else 0.0
+            if (whole := round(times)) in found and abs(times - whole) < NEAR:
+                found[whole] = max(found[whole], float(one[:, a:b].abs().sum()))
+        return found[2] / found[1] if found[1] else 0.0
+    return 0.0
+
+
+ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
 NEAR_LEAST, SHARE = 0.1, 0.01  # of what outputs of size 1 cost in a penalty; of the loss: what one can drown
 
 
 def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) -> float:
     """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain;
-    NaN where there are no such two. What no weight made is a target, too.
+    NaN where there are no such two, infinity where it falls ever faster. What no weight made is a target, too.
     """
     pieces = [slice(*piece) for piece in pieces_of(part) if not bool(given[slice(*piece)].all())]
     if part.targets is None or len(pieces) < 2:
@@ -382,6 +407,9 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
         alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]  # a distance?
         ones, pairs = torch.ones_like(y), list(zip(free, alike, strict=True))  # noise is not smooth
+        far = [[float(of(them, n * noise[:, p]).detach()) for n in (3, 6, 12)] for p, them in pairs if told]
+        if any(ANY_FALL * max(one - two, 0.0) < two - three < math.inf for one, two, three in far):
+            return math.inf
         tried = [(of([p], noise[:, p]), of(them, noise[:, p]), of([p], ones[:, p])) for p, them in pairs]
         costs = [(float(min(values).detach()) - start, piece) for values, piece in zip(tried, free, strict=True)]
         dearest = max((cost for cost, _ in costs), default=0.0)

@@ -324,6 +324,8 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
     ordered = ordered and not _moves_examples(view)
+    if before[:1] != [examples] == after[:1] and before.count(examples) == 1 and _names_axes(before, after):
+        return True  # (heads, nodes, width) as (nodes, heads · width)
     if ordered and len(after) <= len(before) and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
@@ -358,8 +360,9 @@ def shapes_of(view: Node) -> str:
 
 
 def endless_slopes(graph: Graph) -> Iterator[Node]:
-    """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero; and arc
-    cosines of numbers that a clamp lets be 1, as it does below 1 by less than rounding.
+    """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero, where NaN
+    would show by now if nothing masked it; and arc cosines of numbers that a clamp lets be 1, as it does below 1 by
+    less than rounding.
     """
     for node in (graph.root, *graph.consumers):
         clamps = parents_of(node) if node.name() in ("AcosBackward0", "AsinBackward0") else []
@@ -370,7 +373,7 @@ def endless_slopes(graph: Graph) -> Iterator[Node]:
         if root is not None and root.is_floating_point() and root.numel() > 1:
             (below,), (least, most) = parents_of(node), root.square().aminmax()
             kept = getattr(below, "_saved_min", None) or (below.name().startswith("Add") and not parents_of(below)[1:])
-            if not kept and least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
+            if not kept and 0 < least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
                 yield node
 
 
@@ -493,6 +496,15 @@ def unchanged(root: Node) -> Iterator[Node]:
     while passes_unchanged(root) and not root.name().startswith("Neg") and len(parents_of(root)) == 1:
         root = parents_of(root)[0]
         yield root
+
+
+def holds_sigmoid(root: Node) -> bool:
+    """Whether a part of the outputs, which others are joined to, is what a sigmoid wrote."""
+
+    def joined(node: Node) -> list[Node]:
+        return parents_of(node) if passes_unchanged(node) or re.match("Cat|Stack|Slice|Select", node.name()) else []
+
+    return any(node.name().startswith("Sigmoid") for node in walk(root, joined))
 
 
 def _scaled_by(node: Node) -> float:

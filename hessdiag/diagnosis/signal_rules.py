@@ -21,6 +21,7 @@ from hessdiag.diagnosis.network_view import (
 )
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import root, short, trimmed, whole
+from hessdiag.results.signals import ALIKE
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
@@ -32,6 +33,7 @@ INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0,
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
 VARIES = 1e-3
+BETWEEN = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -104,7 +106,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
     cut = [p.name for p in ahead_of_head if any(map(net.cuts, p.owners[:1]))]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
-    passed = [o for o in lost if o.x_sq > 0 and any(net.layers[s].out_gradient_sq > 0 for s in o.sources)]
+    before = {o.path: [net.layers[s] for s in o.sources] for o in lost}
+    passed = [o for o in lost if any(s.out_gradient_sq > 0 and s.out_varies > VARIES for s in before[o.path])]
     if lost and passed == lost and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
     ahead = tuple(net.name_of(o.path) for o in lost)
@@ -113,10 +116,21 @@ def nothing_arrives(net: Net) -> Finding | None:
     which = "The input of the last layer varies" if ends else "The outputs vary"
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
+    advice = BETWEEN if {*blocks} & {*net.labelled("sigmoid")} else advice
     zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
     opens = any(p.gradient == "some" for p in zeros)
     severity: Severity = "fault" if varying == 0 and not opens else "warning"  # no optimiser brings it back
     return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
+
+
+def even(net: Net) -> Finding | None:
+    """HD102 between positions: the outputs are the same at all of them, and their targets are not."""
+    if not (net.signals.even and net.signals.output_varies > SILENT):
+        return None
+    alike = tuple(p.name for p in net.parameters if p.unlike < ALIKE and not p.uses)  # as of queries
+    message = "The outputs are the same at all positions, whose targets are not."
+    advice = "Look for copies of one query, inputs that are the same everywhere, or a missing skip connection."
+    return Finding("HD102", "warning", alike or net.labelled("attention"), message, advice, 0.0, 0.0)
 
 
 def depth_scale(net: Net) -> Finding | None:
@@ -152,7 +166,7 @@ def depth_scale(net: Net) -> Finding | None:
     how = ": `hessdiag.init.apply(model, 'fan-in')`." if needs == [2.0] else "."
     advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
-        advice = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
+        advice = BETWEEN
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, limit)
 
 
@@ -336,7 +350,17 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
         return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
-    if WEIGHS < net.signals.outweighs < math.inf:
+    if net.signals.summed > WEIGHS:
+        times, usual = short(net.signals.summed), trimmed(WEIGHS)
+        message = f"A loss term that is a sum over the batch drowns another, which is a mean: {times}× its gradient"
+        advice = "Take the mean over the examples of both: `.sum(1).mean()`."
+        return Finding(
+            "HD113", "warning", blocks, f"{message} (usual: below {usual}×).", advice, net.signals.summed, WEIGHS
+        )
+    if net.signals.outweighs == math.inf:
+        message = "A loss term without targets falls ever faster as its outputs grow: its sign is the opposite one."
+        return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
+    if net.signals.outweighs > WEIGHS:
         times, usual = short(net.signals.outweighs), trimmed(WEIGHS)
         message = f"A loss term without targets drowns the rest: {times}× what that gains (usual: below {usual}×)."
         advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
@@ -414,7 +438,7 @@ def unseen(net: Net) -> Finding | None:
         message = f"The outputs do not depend on {signals.unseen[0]}."
         advice = "Look for a state not carried on, an output read too early, a slice, or another input in its place."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
-    if not signals.output_varies > 0:
+    if not signals.output_varies > SILENT:  # which is HD102's
         return None
     steps = any(p.gradient == "cut" for p in net.parameters)  # of HD403, which outputs go in
     steps = steps or any(p.weight_sq == 0 for p in net.weights)  # until it has moved
@@ -423,7 +447,7 @@ def unseen(net: Net) -> Finding | None:
     first = tuple(net.name_of(o) for o in net.backbone[:1])
     share, usual = map(whole, (signals.repeated, REPEATED_OUTPUTS))
     message = f"{share} of the examples have exactly the outputs of others, whose inputs differ (usual: below {usual})."
-    advice = "Look for inputs outside of a range or a table, and for rounding, on the way from the inputs."
+    advice = "Look for inputs outside of a range or a table, closed gates, an inverted mask, or rounding on their way."
     return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
 
@@ -572,6 +596,6 @@ def stays(net: Net) -> Finding | None:
 
 
 RULES = (
-    initial_loss, stays, nothing_arrives, depth_scale, residual_growth, raw_inputs, raw_targets, operations, drowned,
-    out_of_reach, astray, unseen, meeting, shown, linear_pair, saturation, peaked_attention, narrow_phase,
+    initial_loss, stays, nothing_arrives, even, depth_scale, residual_growth, raw_inputs, raw_targets, operations,
+    drowned, out_of_reach, astray, unseen, meeting, shown, linear_pair, saturation, peaked_attention, narrow_phase,
 )  # fmt: skip

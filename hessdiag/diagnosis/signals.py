@@ -21,14 +21,15 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
-from torch.utils._pytree import tree_map_only
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hessdiag.data.batch import TARGETS, Batch, tensors_in
 from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis.checks import holding, varies
+from hessdiag.diagnosis.checks import holding, moved, varies
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like, pieces_of
 from hessdiag.diagnosis.roles import (
     Graph,
@@ -54,6 +55,7 @@ COMPARED = 16  # examples: in a comparison with a parameter few of them change s
 DRAWN = 8  # times
 BEYOND = 30.0  # of what outputs the loss may read
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
+REPEATED = 0.1  # of the examples
 SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
@@ -222,7 +224,8 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        for label, nodes in (("mixed", mixing_views(graph, self.part.size)), ("root", endless_slopes(graph))):
+        rows = self.part.rows or max((len(v) for v in self.part.tensors[:1] if v.dim()), default=1)  # of a graph
+        for label, nodes in (("mixed", mixing_views(graph, rows)), ("root", endless_slopes(graph))):
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
@@ -269,8 +272,9 @@ class SignalPass:
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
-            repeated=_repeated(y.detach(), part), fixed_norms=len(fixed), **self.noted,
-            fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **of_outputs, **fit_of(model, part, y, own[0], loss),
+            even=self._is_even(y, of_mean), repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
+            fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
+            **fit_of(model, part, y, own[0], loss),
             parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss)),
         )  # fmt: skip
 
@@ -305,6 +309,20 @@ class SignalPass:
             ))  # fmt: skip
         return tuple(rows)
 
+    def _is_even(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> bool:
+        """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""
+        targets = self.part.targets
+        if y.dim() < 3 or targets is None or targets.shape[:2] != y.shape[:2] or not varies(targets.transpose(0, 1)):
+            return False
+
+        def is_even(y: Tensor) -> bool:
+            return second_moment(y.detach().transpose(0, 1), y.shape[1])[1] == 0
+
+        if is_even(y):
+            with suppress(*REFUSALS), holding(self.model, _stepped(self.parameters, gradients)):
+                return is_even(self.part.call(self.model))
+        return False
+
     def _left_out(
         self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None], loss: Loss
     ) -> dict[str, Gradient]:
@@ -327,13 +345,11 @@ class SignalPass:
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
 
     def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
-        """Parameters without a gradient that the outputs depend on, and those of layers that run for nothing."""
+        """Parameters without a gradient that the outputs depend on, and those that are used for nothing."""
         cut = _detached(self.model, self.part, gradients)
-        reached = {name.rpartition(".")[0] for name, g in gradients.items() if g is not None or name in cut}
-        ran = {n: p for n, p in self.parameters.items() if n.rpartition(".")[0] in self.layers.keys() - reached}
-        found = cut | _unread(self.model, self.part, ran)
-        none = {name: p for name, p in self.parameters.items() if gradients[name] is None and name not in found}
-        return found | _by_chance(self.model, self.part, none)
+        none = {name: p for name, p in self.parameters.items() if gradients[name] is None and name not in cut}
+        found = cut | _unread(self.model, self.part, none)
+        return found | _by_chance(self.model, self.part, {name: p for name, p in none.items() if name not in found})
 
     def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
         """A state that is not carried on, or an input that the outputs do not depend on, whichever example's it is; and
@@ -428,14 +444,22 @@ def _is_fresh(module: nn.Module) -> bool:
     return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[union-attr]
 
 
-def _repeated(y: Tensor, batch: Batch) -> float:
-    """The share of the examples with exactly the outputs (B, *out) of another one, whose inputs are others."""
-    found, known = 0, dict[tuple[float, ...], int]()
+def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
+    """The share of the examples with exactly the outputs (B, *out) of another one, whose inputs are others; of many
+    those that have them at other weights as well: behind closed gates and dead ReLUs others do there.
+    """
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
-    for number, row in enumerate(y.flatten(1)[:, :SEVERAL].tolist()):
-        if (other := known.setdefault(tuple(row), number)) != number and torch.equal(y[number], y[other]):
-            found += any(not torch.equal(v[number], v[other]) for v in inputs)
-    return found / len(y)
+    known = dict[tuple[float, ...], int]()
+    pairs = [
+        (number, known.setdefault(tuple(row), number)) for number, row in enumerate(y.flatten(1)[:, :SEVERAL].tolist())
+    ]
+    pairs = [(a, b) for a, b in pairs if a != b and any(not torch.equal(v[a], v[b]) for v in inputs)]
+    pairs = [(a, b) for a, b in pairs if torch.equal(y[a], y[b])]
+    for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):
+        with suppress(*REFUSALS), moved(model, seed, 2.0):
+            other = batch.call(model).detach()
+            pairs = [(a, b) for a, b in pairs if torch.equal(other[a], other[b])]
+    return len(pairs) / len(y)
 
 
 def _radial_shares(
@@ -462,6 +486,12 @@ def _radial_share(w: Tensor, g: Tensor) -> float:
     return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
 
 
+def _stepped(parameters: Mapping[str, nn.Parameter], gradients: Mapping[str, Tensor | None]) -> dict[str, nn.Parameter]:
+    """Copies of what has a gradient, a first step of Adam away."""
+    found = ((name, p, gradients[name]) for name, p in parameters.items())
+    return {name: nn.Parameter(p.detach() - RATE * g.sign()) for name, p, g in found if g is not None}
+
+
 def _opened(
     model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
 ) -> tuple[dict[str, Gradient], Mapping[str, Tensor | None]]:
@@ -472,11 +502,7 @@ def _opened(
     for _ in range(STEPS):
         if opened.keys() == asleep:
             break
-        moved = {
-            name: nn.Parameter(p.detach() - RATE * g.sign())
-            for name, p in moved.items()
-            if (g := gradients[name]) is not None
-        }
+        moved = _stepped(moved, gradients)
         try:
             with holding(model, moved):
                 y = part.call(model)
@@ -514,12 +540,28 @@ def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | N
     return dict.fromkeys(found, "cut")
 
 
+class _Used(TorchFunctionMode):
+    """Notes of which parameters operations make something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[int] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if any(v.requires_grad for v in tree_leaves(result) if isinstance(v, Tensor)):
+            self.ids |= {id(v) for v in tree_leaves((args, kwargs)) if isinstance(v, nn.Parameter)}
+        return result
+
+
 def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
-    """Parameters of layers that ran, of which nothing depends that the model returns, beside the outputs as well."""
-    returned = [y for y in tensors_in(batch.narrow(0, 2).run(model)) if y.requires_grad] if parameters else []
+    """Parameters that are used, and of which nothing depends that the model returns, beside the outputs as well."""
+    with _Used() as used:
+        returned = [y for y in tensors_in(batch.narrow(0, 2).run(model)) if y.requires_grad] if parameters else []
     ends = [y.real.sum() for y in returned]
     found = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
-    return {name: "unread" for name, g in zip(parameters, found, strict=bool(ends)) if g is None}
+    pairs = zip(parameters.items(), found, strict=bool(ends))
+    return {name: "unread" for (name, p), g in pairs if g is None and id(p) in used.ids}
 
 
 def _by_chance(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:

@@ -30,7 +30,7 @@ GROUPS, LARGE = 8.0, 1000
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
-BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-6, 0.01)  # of what a normalisation writes: of what is small, or one alone
+BELOW_EPS, BELOW_EPS_WARNING = 0.25, (2e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
 
 
 def outliers(net: Net) -> Finding | None:
@@ -230,7 +230,7 @@ def cannot_learn(net: Net) -> Finding | None:
     zeros = [p.name for p in telling if p.weight_sq == 0]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
     message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, also once others have moved."
-    advice = "Look for a dead ReLU, a zero gate or mask, `detach`, rounding, or an output that is read too early."
+    advice = "Look for a dead ReLU, a zero gate, mask or state, rounding, a softmax or norm of one number, or `detach`."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
     if zeros:
         how = how_drawn(net, zeros[0])
@@ -299,7 +299,9 @@ def dead(net: Net) -> Finding | None:
             message = f"The ReLU after {path or 'the model'} fires for {on} % of its inputs (usual: above {usual} %)."
             blocks: tuple[str, ...] = (own.name,)
             advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
-            if bias and bias.mean < 0 and bias.mean**2 > 0.5 * layer.out_sq:
+            if path in net.signals.sources:
+                advice = f"Return the outputs of {own.name} without the ReLU, or behind `F.softplus`."
+            if bias and bias.weight_sq > 0.5 * layer.out_sq:
                 blocks = (bias.name, own.name)
                 advice = f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
             return Finding("HD402", "fault", blocks, message, advice, layer.on_share, ALIVE)
@@ -358,7 +360,7 @@ def detached(net: Net) -> Finding | None:
     if not (blocks := tuple(p.name for p in sorted(cut, key=net.place, reverse=True))):
         return None
     message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
-    advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `.item()`."
+    advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."
     return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
 
 
@@ -369,7 +371,10 @@ def left_out(net: Net) -> Finding | None:
         return None
     read = {net.siblings[p.name] for p in net.parameters if p.gradient == "some"}
     severity: Severity = "note" if read.issuperset(net.siblings[name] for name in blocks) else "warning"
-    message, advice = f"The loss does not read what {listed(blocks)} write.", "If it is to be learnt: add its loss."
+    message, advice = (
+        f"The loss does not read what is made of {listed(blocks)}.",
+        "If it is to be learnt: add its loss.",
+    )
     return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 
 
@@ -381,7 +386,7 @@ def unused(net: Net) -> Finding | None:
     used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
     unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]
     if matrices := [name for name in unread if len(net.named[name].shape) > 1]:
-        message = f"The outputs of {listed(matrices)} are not read, or only as indices."
+        message = f"What is made of {listed(matrices)} is not read, or only as indices."
         advice = "Pass on what the layer returns, or leave it out."
         unread = list(dict.fromkeys((*matrices, *unread)))
         severity: Severity = "note" if _ends(net, matrices) else "warning"

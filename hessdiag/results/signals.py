@@ -143,6 +143,7 @@ class Signals(Record):
         scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on,
             where the gradient leaves room for much less than a constant guess.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
+        even: whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step.
         bounded, floor: the operation that ends the network, or those one after the other that bound its outputs, and by
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
@@ -150,6 +151,7 @@ class Signals(Record):
         takes, remedy, felt: what is told of an operation in the loss, as of probabilities for logits, and what to do;
             the share of examples that get a gradient.
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
+        summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
         pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
             loss over its slope.
@@ -190,6 +192,7 @@ class Signals(Record):
     output_sq: float
     output_variance: float
     output_varies: float = math.nan
+    even: bool = False
     scaled_loss: float = math.nan
     bounded: str = ""
     floor: float = math.nan
@@ -199,6 +202,7 @@ class Signals(Record):
     remedy: str = ""
     felt: float = 1.0
     outweighs: float = math.nan
+    summed: float = 0.0
     dropped: str = ""
     dropped_share: float = 0.0
     pull: float = math.nan

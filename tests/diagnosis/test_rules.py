@@ -239,7 +239,7 @@ TOLD: list[tuple[Any, ...]] = [
     # Over keys, as of heads that talk: what is read there sums to far less.
     ("HD110", relabelled(layers(l2={"x_varies": 5e-4, "x_sq": 1e-7}), "relu", "softmax", paths=("l1",)), ""),
     # Small beside ε is a note down to a thousandth; one number alone is not small.
-    ("HD109", below_eps(1e-5), "note"),
+    ("HD109", below_eps(4e-5), "note"),
     ("HD109", below_eps(1e-7), "warning", ("wte.weight", "norm.weight"), "so small"),
     ("HD109", below_eps(0.0), "warning", ("norm.weight",), "one alone"),
     # One entry among a million is a note.
@@ -769,6 +769,27 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         lambda y, t: (y[0] - y[1]).square().mean(), ""),
     *((f"a bias of {of}", lambda of=of: nn.Linear(4, 1).apply(lambda m: m.bias.data.fill_(of)), (X, X[:, :1]), "mse",
         said) for of, said in ((0.0, ""), (50.0, "HD101"))),
+    *((f"{n} sigmoids", lambda n=n: nn.Sequential(*(layer for _ in range(n) for layer in (nn.Linear(4, 4), nn.Sigmoid())
+        ), nn.Linear(4, 3)), (X, T), None, said) for n, said in ((2, ""), (20, "HD102"))),
+    *((f"CTC over {dim} of labels from {low}", lambda: nn.Linear(4, 5), (torch.randn(16, 6, 4), T[:, None] + low),
+        lambda y, t, dim=dim: F.ctc_loss(y.movedim(1, 0).log_softmax(dim), t, [6] * len(t), [1] * len(t)), said)
+        for dim, low, said in ((2, 1, ""), (0, 1, "HD113"), (2, 0, "HD113"))),
+    *((f"{end.__name__} of some logits", lambda end=end: net(lambda m, x: torch.cat([end(m.f(x)), m.g(x)], 1), f=nn.
+        Linear(4, 1), g=nn.Linear(4, 1)), (X, X.gt(0).float()), lambda y, t: F.binary_cross_entropy_with_logits(y[:, 0],
+        t[:, 0]) + F.mse_loss(y[:, 1], t[:, 1]), said) for end, said in ((torch.clone, ""), (torch.sigmoid, "HD113"))),
+    *((f"a gate that is learnt: {learnt}", lambda learnt=learnt: net(lambda m, x: m.f(x) * (m.g(x) if learnt else x[:,
+        :1]).relu(), f=nn.Linear(4, 3), g=nn.Linear(4, 1, bias=False).apply(lambda m: m.weight.data.copy_(torch.eye(4)[
+        :1]))), (X - 0.3, X), lambda y, t: (y - t[:, :3]).square().mean(), said)
+        for learnt, said in ((True, ""), (False, "HD120"))),
+    *((f"places, mixed alone: {alone}", lambda alone=alone: net(lambda m, x: m.last(m.first(x).mean(1, True) + (0 if
+        alone else 1) * m.first(x)), first=nn.Linear(4, 8), last=nn.Linear(8, 4)), (VIDEO[:, :, 0, :4], VIDEO[:, :, 0,
+        1:5]), None, said) for alone, said in ((False, ""), (True, "HD102"))),
+    *((f"a {how} beside a mean", lambda: net(lambda m, x: (m.f(x), m.g(x)), f=nn.Linear(4, 4), g=nn.Linear(4, 1)), (X,
+        X), lambda y, t, how=how: F.mse_loss(y[0], t) + getattr((y[1] - t[:, :1]).square(), how)(), said)
+        for how, said in (("mean", ""), ("sum", "HD113"))),
+    *((f"heads at {at}", lambda at=at: net(lambda m, x: m.last(torch.stack([m.f(x), m.g(x)], at).reshape(len(x), -1)),
+        f=nn.Linear(4, 5), g=nn.Linear(4, 5), last=nn.Linear(10, 3)), (X, T), None, said)
+        for at, said in ((1, ""), (0, "HD114"))),
 ]  # fmt: skip
 
 
