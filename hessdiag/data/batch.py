@@ -554,8 +554,8 @@ class Batch:
             for context in around:
                 stack.enter_context(context)
             alone, among = self.narrow(0, 1).run(model), self.run(model)
-            there, here = (float((alone - rows).abs().max()) for rows in (among[: len(alone)], among[::count]))
-            return here < min(1e-3 * float(among.abs().max()), there / 10)  # a convolution of others rounds otherwise
+            there, here = ((alone - rows).abs().max().item() for rows in (among[: len(alone)], among[::count]))
+            return bool(here < min(1e-3 * among.abs().max().item(), there / 10))  # convolutions of others round otherwise
         return False
 
     def read(self, returned: Any) -> Outputs:

@@ -111,6 +111,8 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD110", lambda v: relabelled(layer_of("x_varies", "l2")(v), "relu", "softmax", paths=("l1",)), 1.1e-3, 0.9e-3),
     ("HD112", layer_of("peaked"), 0.09, 0.11),
     ("HD113", lambda v: network(loss_kind="other", outweighs=v, sources=("l4", "head")), 1.9, 2.1),
+    ("HD113", lambda v: network(loss_kind="other", summed=v, sources=("l4", "head")), 1.9, 2.1),
+    ("HD102", lambda v: network(even=v, output_varies=0.5, weights={"l2": {"uses": (), "unlike": 0.0}}), False, True),
     ("HD105", lambda v: network(loss_kind="mse", initial_loss=v, chance_loss=1.0, output_sq=0.1), 990.0, 1010.0),
     ("HD201", lambda v: network(weights={"l2": {"kurtosis": v, "largest": 9.0}}), 9.8, 10.2),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 8.95, 9.05),
@@ -632,7 +634,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         (X, t), F.mse_loss, said) for t, said in ((X[:, 0], ""), (X[:, :1], "HD113"))),
     *((f"a divergence times {weight}", lambda: net(lambda m, x: (m.up(m.down(x)), m.down(x)), down=nn.Linear(4, 2),
         up=nn.Linear(2, 4)), (X / 9, X / 9), lambda y, t, w=weight: F.mse_loss(y[0], t) + w * (y[1]**2).mean(), said)
-        for weight, said in ((0.01, ""), (9, "HD113"))),
+        for weight, said in ((0.01, ""), (9, "HD113"), (-1, "HD113"))),
     *((f"a hidden {act}", lambda act=act: nn.Sequential(nn.Linear(4, 64), act, nn.Linear(64, 3)), (0.01 * X, T), None,
         said) for act, said in ((nn.ReLU(), ""), (nn.Softmax(1), "HD110"))),
     *((f"a depth, passed by: {skips}", lambda skips=skips: net(lambda m, x: m.last(torch.cat([m.deep(h := m.first(x)),
@@ -790,6 +792,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"heads at {at}", lambda at=at: net(lambda m, x: m.last(torch.stack([m.f(x), m.g(x)], at).reshape(len(x), -1)),
         f=nn.Linear(4, 5), g=nn.Linear(4, 5), last=nn.Linear(10, 3)), (X, T), None, said)
         for at, said in ((1, ""), (0, "HD114"))),
+    *((f"a product for nothing: {made}", lambda made=made: net(lambda m, x: (made and m.first(x) @ m.more, m.last(m
+        .first(x).relu()))[1], first=nn.Linear(4, 8), more=nn.Parameter(torch.randn(8, 2)), last=nn.Linear(8, 3)),
+        (X, T), None, said) for made, said in ((False, ""), (True, "HD403"))),
 ]  # fmt: skip
 
 
