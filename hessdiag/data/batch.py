@@ -555,7 +555,7 @@ class Batch:
                 stack.enter_context(context)
             alone, among = self.narrow(0, 1).run(model), self.run(model)
             there, here = ((alone - rows).abs().max().item() for rows in (among[: len(alone)], among[::count]))
-            return bool(here < min(1e-3 * among.abs().max().item(), there / 10))  # convolutions of others round otherwise
+            return bool(here < min(1e-3 * among.abs().max().item(), there / 10))  # convolutions round
         return False
 
     def read(self, returned: Any) -> Outputs:

@@ -547,13 +547,14 @@ def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, read
         chosen.function = seeded_rng(0)(function)
     most = min(max(len(y), len(y) * NUMBERS_TRIED // max(y.numel(), written, 1)), EXAMPLES_TRIED)
     many, theirs = y, targets
-    sizes = [most] if targets is None else [min(most, len(targets)), len(targets)]  # a term may be of none of so few
+    sizes = [most] if targets is None else [min(most, len(targets)), len(targets)]  # all may be of none of so few
     for count in [] if reading.together else sizes:
-        many = y[torch.arange(count, device=y.device) % len(y)]
+        picked = torch.randint(len(y), (count,), generator=stream(0, "examples of a batch"))  # for no class the same
+        many = torch.cat([y, y[picked.to(y.device)]])[:count]
         if targets is not None:
             theirs = targets[torch.linspace(0, len(targets) - 1, count).long().to(targets.device)]
         with suppress(*REFUSALS):
-            if bool(chosen.of_all(many, theirs).isfinite()):
+            if bool(chosen.of_all(many, theirs).isfinite()) and bool(chosen.together.gradient(many, theirs).any()):
                 break
     if reading.per == "batch" and (reading.together or not chosen.is_mean(many, theirs)):
         chosen = chosen.together

@@ -54,8 +54,7 @@ class Calls(TorchFunctionMode):
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
-        misused = _misused_by_ctc if name == "ctc_loss" else self._misused
-        for told in misused(name, pair, args, kwargs) if pair else ():
+        for told in (*self._misused(name, pair, args, kwargs), *_misread(name, pair, args, kwargs)) if pair else ():
             self.tell(*told)
 
     def tell(self, what: str, advice: str) -> None:
@@ -106,7 +105,7 @@ class Calls(TorchFunctionMode):
                 yield what, "Scale the targets to 0 to 1, or take another loss."
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
         if name in LOGITS and self.squashed and pair[0].requires_grad and 0 <= pair[0].min() <= pair[0].max() <= 1:
-            span = " to ".join(map(short, map(float, pair[0].aminmax())))
+            span = " to ".join(map(short, map(float, pair[0].detach().aminmax())))
             what = f"The loss hands what a sigmoid wrote, {span}, to {name}, which takes logits of both signs."
             yield what, "Leave the sigmoid out, or take the loss of probabilities."
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
@@ -127,21 +126,25 @@ class Calls(TorchFunctionMode):
             yield what, "Take it over the classes: `dim=1`, or -1 where they come last."
 
 
-def _misused_by_ctc(
+def _misread(
     name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """The same of CTC, which takes (T, B, classes) and labels (B, S), or those of all examples one after the other."""
-    names = ("log_probs", "targets", "input_lengths", "target_lengths", "blank")
-    given: dict[str, Any] = {"blank": 0} | dict(zip(names, args, strict=False)) | dict(kwargs)
-    if not sums_to_one(pair[0].exp(), -1):
+    """The same of logarithms (B, classes, ...), or for CTC (T, B, classes) with labels (B, S) or those of all examples
+    one after the other.
+    """
+    dim = {"nll_loss": 1, "ctc_loss": -1}.get(name)
+    if dim is not None and pair[0].dim() > 1 and pair[0].requires_grad and not sums_to_one(pair[0].exp(), dim):
         what = f"The loss hands {name} numbers that are no logarithms of shares of classes."
-        yield what, "Take `log_softmax(-1)` of outputs (T, B, classes)."
-    labels, lengths = pair[1], torch.as_tensor(given["target_lengths"])
-    if labels.dim() == 2:
-        labels = labels[torch.arange(labels.shape[1]) < lengths.view(-1, 1)]
-    if bool((labels == given["blank"]).any()):
-        what = f"The loss hands {name} labels of class {given['blank']}, which it takes for its blank."
-        yield what, "Start labels at 1, or set `blank` to a class of its own."
+        yield what, f"Take `log_softmax({dim})` of the outputs, which have classes there."
+    if name == "ctc_loss":
+        names = ("log_probs", "targets", "input_lengths", "target_lengths", "blank")
+        given: dict[str, Any] = {"blank": 0} | dict(zip(names, args, strict=False)) | dict(kwargs)
+        labels, lengths = pair[1], torch.as_tensor(given["target_lengths"])
+        if labels.dim() == 2:
+            labels = labels[torch.arange(labels.shape[1]) < lengths.view(-1, 1)]
+        if bool((labels == given["blank"]).any()):
+            what = f"The loss hands {name} labels of class {given['blank']}, which it takes for its blank."
+            yield what, "Start labels at 1, or set `blank` to a class of its own."
 
 
 def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool = False) -> tuple[Calls, Tensor]:

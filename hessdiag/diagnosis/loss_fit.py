@@ -23,10 +23,10 @@ from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, tell_unasked, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, ending, holds_sigmoid, joined_at
+from hessdiag.diagnosis.roles import Bound, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import backpropagate, numbers_written, parents_of, walk
+from hessdiag.network.trace import Node, backpropagate, numbers_written, parents_of, walk
 
 HALVED = 12  # times, that outputs are
 KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
@@ -89,8 +89,10 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
-        "summed": _summed(loss, at, part) if kind == "other" and not costly else 0.0,
-        "outweighs": _outweighs(loss, at, part, given, bound) if kind == "other" and not costly else math.nan,
+        "summed": 0.0 if known or costly else _summed(loss, at, part),
+        "outweighs": _outweighs(loss, at, part, given, bound, y.grad_fn)
+        if kind == "other" and not costly
+        else math.nan,
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
@@ -379,11 +381,13 @@ ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
 NEAR_LEAST, SHARE = 0.1, 0.01  # of what outputs of size 1 cost in a penalty; of the loss: what one can drown
 
 
-def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) -> float:
+def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root: Node) -> float:
     """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain;
-    NaN where there are no such two, infinity where it falls ever faster. What no weight made is a target, too.
+    NaN where there are no such two, infinity where it falls ever faster. What no weight made is a target, too, and
+    what others are not made of, as the residual of an equation.
     """
     pieces = [slice(*piece) for piece in pieces_of(part) if not bool(given[slice(*piece)].all())]
+    ends = dict(zip([piece[0] for piece in pieces_of(part)], joined_at(root, len(pieces_of(part))), strict=False))
     if part.targets is None or len(pieces) < 2:
         return math.nan
     noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0
@@ -404,12 +408,17 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound) 
         start = float(loss.of_all(bound(y), part.targets).detach())
         slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
         told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
+        made_of = {node for piece in told if (end := ends.get(piece.start)) for node in walk(end, parents_of)}
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
+        free = [piece for piece in free if (end := ends.get(piece.start)) and {*unchanged(end)} & made_of]
         alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]  # a distance?
         ones, pairs = torch.ones_like(y), list(zip(free, alike, strict=True))  # noise is not smooth
-        far = [[float(of(them, n * noise[:, p]).detach()) for n in (3, 6, 12)] for p, them in pairs if told]
-        if any(ANY_FALL * max(one - two, 0.0) < two - three < math.inf for one, two, three in far):
-            return math.inf
+        for piece, them in pairs if told else ():
+            far = [float(of(them, n * noise[:, piece]).detach()) for n in (3, 6, 12)]
+            one, two, up, higher = (float(of([piece], y[:, piece] + n).detach()) - start for n in (-6, -12, 6, 12))
+            falls = one < 0 and abs(two - 2 * one) < -one / 4 and higher > ANY_FALL * up > 0
+            if falls or ANY_FALL * max(far[0] - far[1], 0.0) < far[1] - far[2] < math.inf:
+                return math.inf
         tried = [(of([p], noise[:, p]), of(them, noise[:, p]), of([p], ones[:, p])) for p, them in pairs]
         costs = [(float(min(values).detach()) - start, piece) for values, piece in zip(tried, free, strict=True)]
         dearest = max((cost for cost, _ in costs), default=0.0)

@@ -21,6 +21,7 @@ LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess;
 RARE = 1e-4  # batches
 SWING = 0.05  # by which a loss changes at least, whatever the outputs are
 LEARNABLE = 1e-3  # of the loss: what single outputs must gain beside constant ones
+ADAM_RATE = 1e-3
 TINY = 1e-300
 SMALL = 1e-4  # E[x²] of small signals
 
@@ -85,6 +86,12 @@ class Net:
         scaled = self.signals.scaled_loss < LEARNT_SCALED * self.signals.chance_loss
         return self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
 
+    def first_step(self, learning: Sequence[ParameterSignals]) -> float:
+        """The share of the loss that a first step of Adam, at its usual rate, takes away at most: 0.001 Σ |g| of it."""
+        if self.signals.sent_back != "loss" or not self.signals.initial_loss or not learning:
+            return math.nan
+        return ADAM_RATE * sum(math.sqrt(p.gradient_sq) * p.numel for p in learning) / abs(self.signals.initial_loss)
+
     def place(self, p: ParameterSignals) -> int:
         """Where the last owner of a parameter is called; -1 where none is."""
         return max((self.order.get(owner, -1) for owner in p.owners), default=-1)
@@ -100,7 +107,7 @@ class Net:
 
     def gain_of(self, path: str) -> ParameterSignals | None:
         """The parameter called weight of a module."""
-        return self.named.get(f"{path}.weight")
+        return self.named.get(f"{path}.weight".removeprefix("."))
 
     def labelled(self, label: str) -> tuple[str, ...]:
         """Names of the weights of layers with a label."""
@@ -109,7 +116,7 @@ class Net:
 
     def bias_of(self, path: str) -> ParameterSignals | None:
         """The bias of a module."""
-        return self.named.get(f"{path}.bias")
+        return self.named.get(f"{path}.bias".removeprefix("."))
 
     def cuts(self, path: str) -> bool:
         """Whether a module reads what varies between examples, and writes what does not."""

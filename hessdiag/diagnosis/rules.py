@@ -71,7 +71,7 @@ def overview() -> str:
 ORDER = (
     "HD113", "HD404", "HD105", "HD402", "HD114", "HD122", "HD120", "HD116", "HD405", "HD208", "HD401", "HD201",
     "HD202", "HD205", "HD204", "HD207", "HD206", "HD106", "HD115", "HD107", "HD109", "HD104", "HD110",
-    "HD112", "HD103", "HD102", "HD101", "HD117", "HD121", "HD403",
+    "HD112", "HD103", "HD102", "HD101", "HD117", "HD403", "HD121",
 )  # fmt: skip
 CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD204", "HD205", "HD106", "HD206", "HD207",
@@ -82,7 +82,7 @@ EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116
 BECAUSE = {
     ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
     ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD103", "HD101"), ("HD103", "HD102"),
-    ("HD103", "HD110"), ("HD202", "HD110"), ("HD401", "HD121"),
+    ("HD103", "HD110"), ("HD202", "HD110"),
     ("HD122", "HD116"), ("HD122", "HD102"), ("HD105", "HD102"), ("HD105", "HD110"),
 }  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.
@@ -116,6 +116,7 @@ def without_effects(found: Sequence[Finding]) -> list[Finding]:
 
 
 def explains(cause: Finding, effect: Finding) -> bool:
-    """Whether a finding accounts for another one: by their rules, or in a layer that both name."""
-    shared = {*cause.blocks} & {*effect.blocks}
-    return cause.rule != effect.rule and (bool(shared) or (cause.rule, effect.rule) in BECAUSE)
+    """Whether a finding accounts for another one: by their rules, or in a layer that both name; growth for no zeros."""
+    pair = (cause.rule, effect.rule)
+    shared = {*cause.blocks} & {*effect.blocks} or (effect.rule, effect.severity) == ("HD121", "warning")  # by any
+    return cause.rule != effect.rule and (pair in BECAUSE or (bool(shared) and pair != ("HD115", "HD401")))

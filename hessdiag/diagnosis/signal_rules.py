@@ -54,7 +54,7 @@ def initial_loss(net: Net) -> Finding | None:
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
         return Finding("HD101", graded(ratio, NUMBERS[0]), (name,), message, advice, ratio, note)
-    bias = net.bias_of(net.head) if net.head else None
+    bias = None if net.head is None else net.bias_of(net.head)
     if bias and bias.weight_sq > MOSTLY * signals.output_sq:
         message = f"{what}: the bias {bias.name} makes most of the outputs."
         advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
@@ -91,9 +91,9 @@ def _excesses(net: Net) -> dict[str, float]:
 def nothing_arrives(net: Net) -> Finding | None:
     """HD102: the outputs do not depend on the inputs any more."""
     largest = max((p.gradient_sq for p in net.parameters if p.trainable), default=0.0)
-    if net.scale(net.head) == 0 if net.head else not 0 < largest < ADAM**2:
-        return None
     ends = [net.layers[o] for o in net.backbone if "output" in net.layers[o].labels]  # one of which may read ones
+    if not any(net.scale(o.path) for o in ends) if ends else not 0 < largest < ADAM**2:
+        return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
     if not varying <= SILENT or net.zero_heads or later:
@@ -107,7 +107,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     cut = [p.name for p in ahead_of_head if any(map(net.cuts, p.owners[:1]))]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     before = {o.path: [net.layers[s] for s in o.sources] for o in lost}
-    passed = [o for o in lost if any(s.out_gradient_sq > 0 and s.out_varies > VARIES for s in before[o.path])]
+    sent = {o.path: any(s.out_gradient_sq > 0 and s.out_varies > VARIES for s in before[o.path]) for o in lost}
+    passed = [o for o in lost if o.x_sq > 0 and sent[o.path]]
     if lost and passed == lost and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
     ahead = tuple(net.name_of(o.path) for o in lost)
@@ -224,7 +225,7 @@ def raw_targets(net: Net) -> Finding | None:
     """HD105 of the targets, as they are or as the loss shows them."""
     signals = net.signals
     target_sq = max(signals.chance_loss, signals.initial_loss if signals.output_sq < 1 else 0.0)
-    squared = signals.loss_kind == "mse" and target_sq > TARGET_SQ
+    squared = signals.loss_kind == "mse" and target_sq > max(TARGET_SQ, 100 * signals.output_sq)  # or scaled inside
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
     raw, pulled = raw_inputs(net), signals.pull > PULL and signals.bounded not in BOUNDED
@@ -304,11 +305,13 @@ def out_of_reach(net: Net) -> Finding | None:
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in BOUNDED:
         message = f"The {signals.bounded} at the end writes the same for every example."
-        advice = f"Return the outputs of {listed(blocks[:1])} as they are, or of a sigmoid where there is one class."
+        advice = (
+            f"Return a sigmoid of the outputs of {listed(blocks[:1])}, or these as they are if the loss takes logits."
+        )
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
-    if signals.unbounded and (net.head is not None or signals.bounded == "softmax"):
+    if signals.unbounded and net.head is not None:
         message = "The loss falls without end as outputs rise: it wants log-probabilities, or targets no larger than 1."
         advice = "End the network in `log_softmax`, scale the targets, or look for a wrong sign or minimum in the loss."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
@@ -336,7 +339,7 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse" and not signals.beyond and (logits or ends in ("sigmoid", "softmax")):
         advice, behind = f"Return the outputs of {listed(blocks)} without the {ends}", ", or behind a sigmoid where"
-        why = ": the loss expects logits." if logits or ends != "softmax" else f"{behind} the loss takes probabilities."
+        why = ": the loss takes more than that." if logits or ends != "softmax" else f"{behind} it takes probabilities."
         advice += why
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
@@ -358,7 +361,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
             "HD113", "warning", blocks, f"{message} (usual: below {usual}×).", advice, net.signals.summed, WEIGHS
         )
     if net.signals.outweighs == math.inf:
-        message = "A loss term without targets falls ever faster as its outputs grow: its sign is the opposite one."
+        message = "A loss term without targets falls without end as its outputs grow: its sign is the opposite one."
         return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
     if net.signals.outweighs > WEIGHS:
         times, usual = short(net.signals.outweighs), trimmed(WEIGHS)
@@ -386,6 +389,10 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
         what = f"{signals.dropped} drops {trimmed(100 * share)} % of what it reads in training (usual: up to 50 %)."
         return grade, (), what, "Pass the share to drop, not that to keep.", share, 0.5
+    zeros = tuple(p.name for p in net.weights if p.weight_sq == 0) if signals.output_varies == 0 else ()
+    if signals.stuck and zeros:
+        what = f"Through zeros in {listed(zeros)} all examples have the same outputs, where the loss has no gradient."
+        return "fault", zeros, what, f"Draw {listed(zeros)} at random ({how_drawn(net, zeros[0])}).", 0.0, 0.0
     if signals.stuck:
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
@@ -465,7 +472,8 @@ def meeting(net: Net) -> Finding | None:
     meant = blocks and net.named[blocks[0]].along < BLIND
     readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
-    severity: Severity = "note" if own or meant or not (blocks or ordered) else "warning"  # rounding may turn a sign
+    told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign
+    severity: Severity = "note" if own or meant or not told else "warning"
     return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
 
 
@@ -579,13 +587,14 @@ def narrow_phase(net: Net) -> Finding | None:
 
 
 STAYS, RISES = 0.8, 1.02  # of the first loss
+STEP, FEW = 2e-5, 3  # of the loss; layers that are named
 
 
 def stays(net: Net) -> Finding | None:
-    """HD121: training on the batch itself leaves its loss about where it was."""
+    """HD121: training on the batch itself leaves its loss about where it was, or a first step hardly changes it."""
     first, last = net.signals.initial_loss, net.signals.fitted_loss
     if not (first > 0 and STAYS * first < last < RISES * first):
-        return None
+        return _stands(net)
     share, usual = map(whole, (last / first, STAYS))
     message = f"Training on this batch alone leaves {share} of its loss (usual: below {usual})."
     advice = "Look for a wrong axis, sign or scale in the loss, inputs that do not arrive, and frozen weights."
@@ -593,6 +602,21 @@ def stays(net: Net) -> Finding | None:
         message += f" After that: {after.message}"
         advice = f"Look for what in the loss drives {listed(after.blocks)} there: its sign, its scale or an axis."
     return Finding("HD121", "fault", after.blocks if after else (), message, advice, last / first, STAYS)
+
+
+def _stands(net: Net) -> Finding | None:
+    """HD121 of a first step, before any is taken. It has many causes, and whatever else is found tells more."""
+    step = net.first_step([p for p in net.parameters if p.trainable])
+    if not 0 < step < STEP or net.learnt:
+        return None
+    kept = net.first_step(net.parameters) > STEP
+    weights = [p for p in net.weights if p.trainable != kept]
+    blocks = tuple(p.name for p in sorted(weights, key=lambda p: p.gradient_sq * p.numel**2)[:FEW])
+    share, usual = short(100 * step), short(100 * STEP)
+    message = f"A first step of Adam at 0.001 takes at most {share} % of the loss away (usual: above {usual} %)."
+    advice = "Look for a tiny factor behind these layers, for another size of the loss or targets, or normalise."
+    advice = "Let some of these learn: `requires_grad_()`." if kept else advice
+    return Finding("HD121", "warning", blocks, message, advice, step, STEP)
 
 
 RULES = (

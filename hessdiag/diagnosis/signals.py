@@ -367,6 +367,7 @@ class SignalPass:
         plain = {p: x for p, x in self.entered.items() if p and x is not None and not is_functorch_wrapped_tensor(x)}
         taken, _ = argument_names(self.model)
         named = dict(zip(taken, self.part.args, strict=False)) | dict(self.part.kwargs)
+        asked = [v for v in inputs if varies(v) and not _are_labels(v, self.part.targets)]
         for number, value in enumerate(inputs):
             name = next((key for key, held in named.items() if held is value), "")
             readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
@@ -379,9 +380,9 @@ class SignalPass:
             where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name and f' ({name})'}"
             if columns := _columns(value, plain.values()):
                 where, meant = f"column{'s'[: len(columns) > 1]} {', '.join(map(str, columns))} of {where}", ""
-            elif used & {*readers}:
+            elif used & {*readers} and (spare or not asked[1:]):  # else there may be another way
                 continue
-            if meant is None or length or not (varies(value) and varies(y)):
+            if meant is None or length or not (varies(value) and (varies(y) or self.part.as_one)):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)

@@ -490,7 +490,7 @@ ASKED: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Ten
     "hinge": (lambda y, t: F.relu(1 - y * F.one_hot(t, 3)).mean(),
               lambda y, t: F.relu(1 - y * (2 * F.one_hot(t, 3) - 1)).mean(), "constant"),
     "sigmoid": (lambda y, t: F.nll_loss(y.clamp(1e-7, 1 - 1e-7).log(), t),  # of the right one alone
-                lambda y, t: F.binary_cross_entropy(y, F.one_hot(t, 3).float()), "constant"),
+                lambda y, t: F.binary_cross_entropy(y, F.one_hot(t, 3).float()), "logarithms of shares"),
     "norm of all": (
         lambda y, t: F.cross_entropy(0.3 * y / y.norm(), t), lambda y, t: F.cross_entropy(9 * F.normalize(y), t),
         "Whatever",
@@ -576,6 +576,12 @@ VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
 
 
+def hardest(y: Tensor, t: Tensor) -> Tensor:
+    """A triplet loss, which is constant for one example alone."""
+    apart, same = (y[:, None] - y).square().sum(2), t[:, None] == t
+    return F.relu(apart.masked_fill(~same, 0).amax(1) - apart.masked_fill(same, 9).amin(1) + 0.5).mean()
+
+
 def shifted(bias: float) -> nn.Linear:
     layer = nn.Linear(4, 8)
     nn.init.constant_(layer.bias, bias)
@@ -632,7 +638,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         F.binary_cross_entropy_with_logits, said) for most, said in ((1, ""), (255, "HD113"))),
     *((f"a flat output beside {tuple(t.shape)}", lambda: net(lambda m, x: m.first(x).flatten(), first=nn.Linear(4, 1)),
         (X, t), F.mse_loss, said) for t, said in ((X[:, 0], ""), (X[:, :1], "HD113"))),
-    *((f"a divergence times {weight}", lambda: net(lambda m, x: (m.up(m.down(x)), m.down(x)), down=nn.Linear(4, 2),
+    *((f"a divergence times {weight}", lambda: net(lambda m, x: (m.up(h := m.down(x)), h), down=nn.Linear(4, 2),
         up=nn.Linear(2, 4)), (X / 9, X / 9), lambda y, t, w=weight: F.mse_loss(y[0], t) + w * (y[1]**2).mean(), said)
         for weight, said in ((0.01, ""), (9, "HD113"), (-1, "HD113"))),
     *((f"a hidden {act}", lambda act=act: nn.Sequential(nn.Linear(4, 64), act, nn.Linear(64, 3)), (0.01 * X, T), None,
@@ -771,6 +777,13 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         lambda y, t: (y[0] - y[1]).square().mean(), ""),
     *((f"a bias of {of}", lambda of=of: nn.Linear(4, 1).apply(lambda m: m.bias.data.fill_(of)), (X, X[:, :1]), "mse",
         said) for of, said in ((0.0, ""), (50.0, "HD101"))),
+    *((f"one class, {type(last).__name__}", lambda last=last: nn.Sequential(nn.Linear(4, 1), last), (X, X[:, :1].gt(0)
+        .float()), F.binary_cross_entropy, said) for last, said in ((nn.Sigmoid(), ""), (nn.Softmax(1), "HD113"))),
+    *((f"gains of {gain}", lambda gain=gain: nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8).apply(lambda m: m.weight
+        .data.fill_(gain)), nn.ReLU(), nn.Linear(8, 3)), (X, T), None, said)
+        for gain, said in ((1.0, ""), (0.0, "HD402"))),
+    ("a ReLU at the end", lambda: nn.Sequential(nn.Linear(4, 1).apply(lambda m: m.bias.data.fill_(-9)), nn.ReLU()),
+        (X, X[:, :1].abs()), None, "HD402"),
     *((f"{n} sigmoids", lambda n=n: nn.Sequential(*(layer for _ in range(n) for layer in (nn.Linear(4, 4), nn.Sigmoid())
         ), nn.Linear(4, 3)), (X, T), None, said) for n, said in ((2, ""), (20, "HD102"))),
     *((f"CTC over {dim} of labels from {low}", lambda: nn.Linear(4, 5), (torch.randn(16, 6, 4), T[:, None] + low),
@@ -792,6 +805,20 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"heads at {at}", lambda at=at: net(lambda m, x: m.last(torch.stack([m.f(x), m.g(x)], at).reshape(len(x), -1)),
         f=nn.Linear(4, 5), g=nn.Linear(4, 5), last=nn.Linear(10, 3)), (X, T), None, said)
         for at, said in ((1, ""), (0, "HD114"))),
+    *((f"a factor of {factor}", lambda factor=factor: net(lambda m, x: m.last(x).detach() + factor * m.more(x),
+        last=nn.Linear(4, 3).requires_grad_(False), more=nn.Linear(4, 3)), (X, T), None, said)
+        for factor, said in ((1.0, ""), (1e-6, "HD121"))),
+    *((f"a divergence whose logarithm has {sign}", lambda: net(lambda m, x: (h := m.down(x), s := m.log_var(x), m.up(
+        h + (s / 2).exp())), down=nn.Linear(4, 2), log_var=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X / 9, X / 9),
+        lambda y, t, sign=sign: 9 * F.mse_loss(y[2], t) + (y[0] ** 2 + y[1].exp() - sign * y[1]).mean(), said)
+        for sign, said in ((1, ""), (-1, "HD113"))),
+    *((f"words that pass: {all_}", lambda all_=all_: net(lambda m, x, w: m.last(torch.cat([m.f(x), (m.t(w) if all_ else
+        m.t(0 * w)).mean(1)], 1)), f=nn.Linear(4, 4), t=nn.Embedding(9, 4), last=nn.Linear(8, 3)), ((X, WORDS), T),
+        None, said) for all_, said in ((True, ""), (False, "HD120"))),
+    ("the hardest of a batch", lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)), (X, T), hardest, ""),
+    *((f"lengths of {factor}", lambda factor=factor: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4, bias=False)
+        .apply(lambda m: m.weight.data.mul_(factor))), (X, X[:, :1]), lambda y, t: (y.square().sum(1) - t[:, 0].square()
+        ).square().mean(), said) for factor, said in ((1, ""), (0, "HD113"))),
     *((f"a product for nothing: {made}", lambda made=made: net(lambda m, x: (made and m.first(x) @ m.more, m.last(m
         .first(x).relu()))[1], first=nn.Linear(4, 8), more=nn.Parameter(torch.randn(8, 2)), last=nn.Linear(8, 3)),
         (X, T), None, said) for made, said in ((False, ""), (True, "HD403"))),
