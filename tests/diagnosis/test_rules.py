@@ -816,7 +816,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         m.t(0 * w)).mean(1)], 1)), f=nn.Linear(4, 4), t=nn.Embedding(9, 4), last=nn.Linear(8, 3)), ((X, WORDS), T),
         None, said) for all_, said in ((True, ""), (False, "HD120"))),
     ("the hardest of a batch", lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4)), (X, T), hardest, ""),
-    *((f"lengths of {factor}", lambda factor=factor: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4, bias=False)
+    *((f"lengths of {factor}", lambda factor=factor: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4, False)
         .apply(lambda m: m.weight.data.mul_(factor))), (X, X[:, :1]), lambda y, t: (y.square().sum(1) - t[:, 0].square()
         ).square().mean(), said) for factor, said in ((1, ""), (0, "HD113"))),
     *((f"a product for nothing: {made}", lambda made=made: net(lambda m, x: (made and m.first(x) @ m.more, m.last(m
