@@ -1,1 +1,1 @@
-"""Networks as practitioners write them, as their authors left them: `scripts/strangers/practice.py` runs them."""
+"""Networks as their authors left them: `scripts/strangers/practice.py` runs them."""
