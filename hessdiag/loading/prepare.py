@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import as_device, as_dtype, check_whole
+from hessdiag.arguments import as_device, as_dtype
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import Read, Tally, reader
@@ -73,8 +73,6 @@ def prepare(
         loss, class_dim, mode, seed, device, dtype: of the measurement.
         say: told what a user's initialisation was called with, and what had to be unwrapped of the weights.
     """
-    check_whole("batch_size", batch_size, least=1)
-    check_whole("seed", seed)
     where, dtype = as_device(device), as_dtype(dtype)
     origin = name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
