@@ -50,21 +50,14 @@ OUTPUT_SCALE = 0.05  # "a 0.05 final scalar gives the best results" (Section 11.
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """One block: channels in, inside and out, its stride, and its place among the L blocks of the network.
+    """One block: channels in, inside and out, its stride, and its place among the L blocks of the network."""
 
-    Attributes:
-        fan_in, inner, fan_out: channels n, w and m.
-        stride: 1, or 2 where the block halves the resolution.
-        number: 0 for the first block.
-        count: L.
-    """
-
-    fan_in: int
-    inner: int
-    fan_out: int
-    stride: int
-    number: int
-    count: int
+    fan_in: int  # channels n
+    inner: int  # w
+    fan_out: int  # m
+    stride: int  # 1, or 2 where the block halves the resolution
+    number: int  # 0 for the first block
+    count: int  # L
 
     @property
     def projects(self) -> bool:
