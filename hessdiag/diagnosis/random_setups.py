@@ -154,13 +154,11 @@ def check_init(
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
-    check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
-    given = dict(arguments or {})
     asked = {key: settings.pop(key, None) for key in ("input_size", "output")}
-    source = resolve_model(model, arguments=given, **asked)
+    source = resolve_model(model, arguments=arguments, **asked)
     plans = [RandomTrials.of(source, init=scheme, **settings) for scheme in schemes]
     processes = default_group() if distributed else ALONE
-    of = {"model": source.name, "arguments": given, **asked}
+    of = {"model": source.name, "arguments": dict(arguments or {}), **asked}
     file = trial_file(resume, of, [source.name, *schemes], processes)
     with showing(progress, title=f"measuring {source.name}", total=plans[0].setups * len(plans)):
         measured = [_check_scheme(each, each.reports(file=file, processes=processes)) for each in plans]
