@@ -127,8 +127,7 @@ def centre(model: nn.Module, x: Tensor) -> None:
 
     def subtract_mean(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         assert isinstance(module, ChannelBias)
-        dims = [d for d in range(args[0].dim()) if d != 1]
-        module.bias.copy_(-args[0].mean(dim=dims))
+        module.bias.copy_(-args[0].mean(dim=[d for d in range(args[0].dim()) if d != 1]))
 
     with torch.no_grad(), ExitStack() as hooks:
         for module in model.modules():
