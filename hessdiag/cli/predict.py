@@ -29,6 +29,7 @@ Compare = Annotated[bool, typer.Option("--compare", help="measure random trials 
 Trials = Annotated[
     int, typer.Option("--setups", min=0, help="random trials to compare with; --compare alone measures 20")
 ]
+TRIALS = 20
 
 
 @grouped
@@ -38,7 +39,7 @@ def predict(
     blocks: Blocks = None,
 ) -> None:  # fmt: skip
     """Predict the scaling of MODEL from its architecture alone."""
-    setups = setups or 20 * compare
+    setups = setups or TRIALS * compare
     source = network.source(model)
     from hessdiag.calculus import predict as predict_model
     from hessdiag.loading.prepare import random_inputs
