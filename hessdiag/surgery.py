@@ -218,8 +218,7 @@ def _module_at(model: nn.Module, path: str) -> nn.Module:
     if path not in known:
         hint = did_you_mean(path, known, otherwise="model.named_modules() lists them")
         raise HessdiagError(f"the model has no module {path!r}: {hint}")
-    parent = known[path.rpartition(".")[0]] if path else None
-    if isinstance(parent, nn.MultiheadAttention):
+    if path and isinstance(known[path.rpartition(".")[0]], nn.MultiheadAttention):
         raise HessdiagError(f"{path!r} is never called, the attention around it reads its weights: scale around that")
     return known[path]
 

@@ -143,8 +143,7 @@ def _one_output(model: nn.Module, exported: ExportedProgram) -> Ref:
 
 
 def _place(node: torch.fx.Node) -> tuple[str, str]:
-    stack = [("", "the model"), *(node.meta.get("nn_module_stack") or {}).values()]
-    path, kind = stack[-1]
+    path, kind = [("", "the model"), *(node.meta.get("nn_module_stack") or {}).values()][-1]
     return str(path), (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
 
 

@@ -169,8 +169,7 @@ def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
 
 
 def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
-    refs = call.operation.refs
-    if any(isinstance(call.values.get(ref.name), Scores) for ref in refs):
+    if any(isinstance(call.values.get(ref.name), Scores) for ref in call.operation.refs):
         return product(call) or on_scores(call)
     if sized := size_of(call, found.chains, found.squares):
         return sized

@@ -60,5 +60,4 @@ def lr(
             optimizers=optimizer or ["sgd", "momentum", "adam"], steps=steps, batch_size=subject.batch_size,
             blocks=blocks, seed=subject.seed, progress=printing.progress, **prepared.how,
         )  # fmt: skip
-    rates = replace(measured, model=model, init=prepared.init, data=prepared.data)
-    printing.show(rates)
+    printing.show(replace(measured, model=model, init=prepared.init, data=prepared.data))

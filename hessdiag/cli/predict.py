@@ -52,9 +52,9 @@ def predict(
     prediction = predict_model(built.module, inputs, init=init or None, loss=loss, moments=moments, blocks=blocks)
     result: Any = replace(prediction, model=model, init=init or "as built")
     if setups:
-        trials = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
+        trials: dict[str, Any] = {"init": init or "as built", "setups": setups, "batch_size": batch_size, "loss": loss}
         trials |= {"seed": network.seed, "device": network.torch_device, "dtype": network.dtype}
-        trials["options"] = {"mode": network.mode, "blocks": blocks}
+        trials |= {"mode": network.mode, "blocks": blocks}
         result = _compare(result, source, trials, printing.progress)
     if result is not None:
         printing.show(result)
@@ -82,7 +82,7 @@ def _compare(prediction: Any, source: ModelSource, trials: dict[str, Any], progr
     from hessdiag.parallel.progress import showing
     from hessdiag.results.prediction import PredictedVsMeasured
 
-    planned = RandomTrials(source=source, **trials)
+    planned = RandomTrials.of(source, **trials)
     with (
         launched(planned.device) as processes,
         showing(progress, title=f"measuring {source.name}", total=planned.setups),

@@ -56,8 +56,8 @@ class Printing:
         if not self.quiet:
             print(message, file=sys.stderr)
 
-    def show(self, result: Any, *, csv: str = "", html: str = "", text: str | None = None) -> None:
-        """Save a result in the asked-for forms, and print it, or `text`; in colour where stdout is a terminal."""
+    def show(self, result: Any, *, csv: str = "", html: str = "", text: str = "") -> None:
+        """Save a result in the asked-for forms, and print it, or `text`; in colour in a terminal without NO_COLOR."""
         for path, write in ((self.json, "to_json"), (csv, "to_csv")):
             if path not in ("", "-"):
                 getattr(result, write)(path)
@@ -70,8 +70,11 @@ class Printing:
         if self.json == "-":
             print(result.to_json(), end="")
         else:
-            detail = "brief" if self.quiet else "whole" if self.verbose else "table"
-            print_coloured(result.text(detail) if text is None else text)
+            from rich.console import Console
+            from rich.theme import Theme
+
+            shown = text or result.text("brief" if self.quiet else "whole" if self.verbose else "table")
+            Console(soft_wrap=True, theme=Theme(STYLES)).print(coloured(shown), highlight=False)
 
     def draw(self, figures: Callable[[], Mapping[str, Figure]], folder: str) -> None:
         """Save figures under their names, as png and svg, where a folder is named."""
@@ -89,14 +92,6 @@ def fail(message: str) -> NoReturn:
     """Exit with 1, and say why with `--quiet` too."""
     print(f"hessdiag: {message}", file=sys.stderr)
     raise typer.Exit(1)
-
-
-def print_coloured(text: str) -> None:
-    """Print a text to stdout, in colour where that is a terminal and NO_COLOR is not set."""
-    from rich.console import Console
-    from rich.theme import Theme
-
-    Console(soft_wrap=True, theme=Theme(STYLES)).print(coloured(text), highlight=False)
 
 
 def coloured(text: str) -> Text:

@@ -80,17 +80,11 @@ def sketch_per_batch(
 
 @dataclass(frozen=True)
 class _Rounds:
-    """How directions are shared out.
+    """How directions are shared out."""
 
-    Attributes:
-        rounds: each with groups drawn anew.
-        each: directions of an example in a round.
-        group: examples of a group.
-    """
-
-    rounds: int
-    each: int
-    group: int
+    rounds: int  # each with groups drawn anew
+    each: int  # directions of an example in a round
+    group: int  # examples of a group
 
     @classmethod
     def of(cls, problem: Problem, memory: MemoryBudget, directions: int) -> _Rounds:

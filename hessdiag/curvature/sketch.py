@@ -160,17 +160,11 @@ def mean_of(sums: Sums, parts: int, random: int, rounding: float) -> tuple[Array
 
 @dataclass(frozen=True)
 class Directions:
-    """How to draw output directions.
+    """How to draw output directions."""
 
-    Attributes:
-        random: how many random ones.
-        basis: orthonormal vectors (r, B, *out) for each example of the batch.
-        name: tells the random streams of different rounds apart.
-    """
-
-    random: int
-    basis: Tensor | None = None
-    name: str = "sketch"
+    random: int  # how many random ones
+    basis: Tensor | None = None  # orthonormal vectors (r, B, *out) for each example of the batch
+    name: str = "sketch"  # tells the random streams of different rounds apart
 
     @property
     def fixed(self) -> int:

@@ -296,8 +296,7 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
     at = {block.name: block_parameter(model, block).detach() for block in blocks}
 
     def one(leaves: list[Tensor], v: Tensor) -> Values:
-        single = part.single(leaves)
-        _, pull, *_ = vjp(lambda values: network(values, single), at)
+        _, pull, *_ = vjp(lambda values: network(values, part.single(leaves)), at)
         return cast(Values, vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
 
     if part.apart:
@@ -354,8 +353,7 @@ def reverse_gradient(
     """vᵀ ∂y/∂W for each W by plain reverse mode; 0 where y does not depend on it."""
     if not y.requires_grad:
         return {name: torch.zeros_like(value) for name, value in at.items()}
-    leaves = [*at.values()]
-    found = gradients_of(y, leaves, v, create_graph=create_graph, materialize_grads=True)
+    found = gradients_of(y, [*at.values()], v, create_graph=create_graph, materialize_grads=True)
     return dict(zip(at, found, strict=True))
 
 

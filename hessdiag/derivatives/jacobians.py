@@ -111,18 +111,12 @@ class DenseJacobian(Jacobian):
 
 @dataclass(frozen=True)
 class LowRankJacobian(Jacobian):
-    """J[b, c] = Σ_t φ[b, c, :, t] u[b, :, t]^T, of a layer without groups at T sites.
-
-    Attributes:
-        u: (B, d, T) inputs.
-        phi: (B, C, n, T) gradients of C outputs in the layer's outputs.
-        transposed: the weight is stored as (inputs, outputs), which orders the entries of J.
-    """
+    """J[b, c] = Σ_t φ[b, c, :, t] u[b, :, t]^T, of a layer without groups at T sites."""
 
     held = ("u", "phi")
-    u: Tensor
-    phi: Tensor
-    transposed: bool = False
+    u: Tensor  # (B, d, T) inputs
+    phi: Tensor  # (B, C, n, T) gradients of C outputs in the layer's outputs
+    transposed: bool = False  # the weight is stored as (inputs, outputs), which orders the entries of J
 
     @classmethod
     def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False) -> LowRankJacobian:
@@ -182,18 +176,12 @@ class LowRankJacobian(Jacobian):
 
 @dataclass(frozen=True)
 class LookupJacobian(Jacobian):
-    """J[b, c] = Σ_k e_{numbers[b, k]} ⊗ φ[b, c, k], of a layer that looks up rows of W: never a V × n matrix.
-
-    Attributes:
-        numbers: (B, K) rows that each example reads, each once; filled up with any where `phi` is zero.
-        phi: (B, C, K, n) gradients of C outputs in these rows.
-        height: V, rows of the weight.
-    """
+    """J[b, c] = Σ_k e_{numbers[b, k]} ⊗ φ[b, c, k], of a layer that looks up rows of W: never a V × n matrix."""
 
     held = ("numbers", "phi")
-    numbers: Tensor
-    phi: Tensor
-    height: int
+    numbers: Tensor  # (B, K) rows that each example reads, each once; filled up with any where `phi` is zero
+    phi: Tensor  # (B, C, K, n) gradients of C outputs in these rows
+    height: int  # V, rows of the weight
 
     @classmethod
     def of(cls, numbers: Tensor, phi: Tensor, height: int, *, padding: int | None = None) -> LookupJacobian:

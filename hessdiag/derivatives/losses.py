@@ -329,27 +329,16 @@ def _per_example(values: Tensor, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Reading:
-    """How outputs and targets are to be read.
+    """How outputs and targets are to be read."""
 
-    Attributes:
-        class_dim: dimension of the classes that was asked for.
-        usual: dimension of the classes by the convention of the model, for where two are possible.
-        forms: of outputs and targets in the model and the data.
-        per: `"example"` or `"batch"`: whose loss it is.
-        layout: of the returned object, where the loss is of that.
-        together: whether a function is only ever called with all of a batch.
-        matrix: whose curvature has to be one.
-        linear: whether a loss without curvature will do, where none is measured.
-    """
-
-    class_dim: int | None = None
-    usual: int | None = None
-    forms: tuple[Form, Form] = (Form(), Form())
-    per: str = "example"
-    layout: Layout | None = None
-    together: bool = False
-    matrix: str = ""
-    linear: bool = False
+    class_dim: int | None = None  # dimension of the classes that was asked for
+    usual: int | None = None  # that by the convention of the model, for where two are possible
+    forms: tuple[Form, Form] = (Form(), Form())  # of outputs and targets in the model and the data
+    per: str = "example"  # or "batch": whose loss it is
+    layout: Layout | None = None  # of the returned object, where the loss is of that
+    together: bool = False  # whether a function is only ever called with all of a batch
+    matrix: str = ""  # whose curvature has to be one
+    linear: bool = False  # whether a loss without curvature will do, where none is measured
 
 
 class CallableLoss(Loss):

@@ -72,7 +72,7 @@ class Problem:
             raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
         return self.read_as(kept, left.items()) if left else self
 
-    def only(self, patterns: str | Sequence[str]) -> Problem:
+    def only(self, patterns: str | Sequence[str] | None) -> Problem:
         """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`."""
         names = [block.name for block in self.blocks]
         kept = matching(patterns, names)

@@ -86,8 +86,7 @@ def hessian_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[s
 
 def ggn_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
     """Rows `at` of J^T S J r: forward mode, the loss's Hessian by reverse mode twice, reverse mode."""
-    moving = {name: at[name] for name in r}
-    y, moved, *_ = jvp(lambda values: network(values, batch), (moving,), (dict(r),))
+    y, moved, *_ = jvp(lambda values: network(values, batch), ({name: at[name] for name in r},), (dict(r),))
     _, pull, *_ = vjp(lambda values: network(values, batch), at)
 
     def summed(outputs: Tensor) -> Tensor:
@@ -99,8 +98,7 @@ def ggn_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str
 
 def ggn_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
     """As `ggn_forward`, by reverse mode alone."""
-    moving = {name: at[name] for name in r}
-    y, moved = outputs_and_tangent(network, moving, r, batch, forward_mode=False)
+    y, moved = outputs_and_tangent(network, {name: at[name] for name in r}, r, batch, forward_mode=False)
     curved = loss.hessian_product(y, batch.targets, moved)
     leaves = leaves_of(at)
     return reverse_gradient(network(leaves, batch), leaves, curved)
@@ -140,10 +138,7 @@ class Products:
 
     def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
         self.network, self.matrix = FunctionalModel(problem.model), matrix
-        self.model, self.loss = problem.model, problem.loss
-        self.passed_over: dict[str, str] = {}
-        dtype = next((p.dtype for p in problem.model.parameters() if p.is_floating_point()), torch.float64)
-        self.tolerance = TOLERANCE[dtype]
+        self.loss, self.passed_over = problem.loss, dict[str, str]()
         self.mode = self._pick(problem, seed)
         self.network = FunctionalModel(problem.model)  # reverse mode may have made its constants leaves of a graph
 
@@ -184,7 +179,7 @@ class Products:
         return tree_map(lambda *found: torch.stack(found), *each)
 
     def _values(self, blocks: Sequence[Block]) -> Values:
-        return {block.name: block_parameter(self.model, block).detach() for block in blocks}
+        return {block.name: block_parameter(self.network.model, block).detach() for block in blocks}
 
     def _pick(self, problem: Problem, seed: int) -> str:
         """The first mode that runs, and whose products, vmapped, are symmetric and those of plain autograd.
@@ -196,7 +191,7 @@ class Products:
         generator, right = stream(seed, "product check"), ""
         probes = {n: torch.randn(few.size, 2, *w.shape, generator=generator).to(w) for n, w in at.items()}
         u, v = ({name: r[-1, number] for name, r in probes.items()} for number in range(2))
-        expected: list[Values] = []
+        expected, tolerance = list[Values](), TOLERANCE[next(iter(at.values())).dtype]
         for mode in reversed(AD_MODES):
             self.mode = mode
             try:
@@ -210,9 +205,9 @@ class Products:
                 self.passed_over[mode] = " ".join(str(error).split())[:120] or type(error).__name__
                 continue
             odd, off = asymmetry(found[0], v, found[1], u), max(map(difference, found, expected))
-            if odd > self.tolerance:
+            if odd > tolerance:
                 self.passed_over[mode] = f"its products are not symmetric (off by {odd:.0e})"
-            elif off > self.tolerance:
+            elif off > tolerance:
                 self.passed_over[mode] = f"its products are not those of plain autograd (off by {off:.0e})"
             else:
                 right = mode

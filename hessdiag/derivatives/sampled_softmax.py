@@ -32,16 +32,11 @@ FORMED = 2**22  # numbers of gradients that are held at once
 
 @dataclass(frozen=True)
 class SampledSoftmax:
-    """Gradients Σ_j a_j (e_{c_j} − p) in logits: C of them for each of B examples, at T positions.
+    """Gradients Σ_j a_j (e_{c_j} − p) in logits: C of them for each of B examples, at T positions."""
 
-    Attributes:
-        classes, sizes: c and a, (C, B, T, s).
-        p: probabilities, (B, T, V).
-    """
-
-    classes: Tensor
-    sizes: Tensor
-    p: Tensor
+    classes: Tensor  # c, (C, B, T, s)
+    sizes: Tensor  # a, likewise
+    p: Tensor  # probabilities, (B, T, V)
 
     @classmethod
     def draw(
@@ -102,15 +97,10 @@ def _drawn(p: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class SampledSoftmaxFactor(Jacobian):
-    """J[b, c] = Σ_t φ[b, c, t] u[b, :, t]^T, of the layer that writes the logits.
+    """J[b, c] = Σ_t φ[b, c, t] u[b, :, t]^T, of the layer that writes the logits."""
 
-    Attributes:
-        u: (B, d, T) inputs of the layer, or (B, 1, T) ones for its bias.
-        drawn: φ.
-    """
-
-    u: Tensor
-    drawn: SampledSoftmax
+    u: Tensor  # (B, d, T) inputs of the layer, or (B, 1, T) ones for its bias
+    drawn: SampledSoftmax  # φ
 
     @classmethod
     def of(cls, u: Tensor, drawn: SampledSoftmax) -> SampledSoftmaxFactor:

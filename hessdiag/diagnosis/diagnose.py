@@ -121,7 +121,7 @@ def diagnose(
             problem, settings, weight = ready.problem, ready.settings, next(model.parameters())
             if distributed:
                 group.check_alike({"weights": [*model.parameters()], "data": problem.batch.tensors})
-            problem = problem if blocks is None else problem.only(blocks)
+            problem = problem.only(blocks)
             shared = settings.per == "example" and not problem.coupled
             ran = {"per": settings.per, "device": weight.device.type, "dtype": str(weight.dtype).removeprefix("torch.")}
             settings = replace(settings, per="example") if problem.batch.as_one else settings

@@ -204,15 +204,10 @@ class AdamDirection:
 
 @dataclass(frozen=True)
 class Along:
-    """What was measured along one direction.
+    """What was measured along one direction."""
 
-    Attributes:
-        slope: g·u, of a batch that u does not depend on.
-        curvature: uᵀGu of the same batch, with G its Gauss-Newton matrix.
-    """
-
-    slope: float
-    curvature: float
+    slope: float  # g·u, of a batch that u does not depend on
+    curvature: float  # uᵀGu of the same batch, with G its Gauss-Newton matrix
 
     @property
     def rate(self) -> float:

@@ -47,24 +47,16 @@ CHECKED, LARGEST, MEASURED, COPIES, COTANGENTS, WORKING = 5, 2, 3, 2, 4, 2
 
 @dataclass(frozen=True)
 class Measured:
-    """What one batch gave, or a process's share of it.
+    """What one batch gave, or a process's share of it."""
 
-    Attributes:
-        examples: how many.
-        blocks, shape, skipped: how they were read.
-        sums: see `hessdiag.diagnosis.moments.sum_moments`.
-        curvature: of its examples.
-        signals, missing: of the first batch, or why there are none.
-    """
-
-    examples: int
-    blocks: Sequence[Block]
+    examples: int  # how many
+    blocks: Sequence[Block]  # blocks, shape, skipped: how they were read
     shape: NetworkShape
     skipped: tuple[tuple[str, str], ...]
-    sums: Sums
+    sums: Sums  # see `hessdiag.diagnosis.moments.sum_moments`
     curvature: Curvature
-    signals: Signals | None = None
-    missing: str = "they were not asked for"
+    signals: Signals | None  # of the first batch
+    missing: str  # why there are none
 
 
 def measure(  # noqa: PLR0913, keyword-only options
@@ -166,39 +158,25 @@ def bounded(memory: MemoryBudget, problem: Problem) -> MemoryBudget:
 
 @dataclass(frozen=True)
 class LayerMoments:
-    """Second moments of one layer's surroundings, over elements and examples.
+    """Second moments of one layer's surroundings, over elements and examples."""
 
-    Attributes:
-        x_sq, x_gradient_sq: E[x_l²] and E[Δx_l²].
-        out_sq, out_gradient_sq: E[x_{l+1}²] and E[Δx_{l+1}²].
-        out_curvature_sq: E[Δx_{l+1}²] with Δ the back-propagated S u, u ~ N(0, 1); multiply by E[y²] for γ_curvature.
-        multiplies: whether the layer multiplies its input by its one learnable scalar.
-    """
-
-    x_sq: float
-    x_gradient_sq: float
-    out_sq: float
-    out_gradient_sq: float
-    out_curvature_sq: float
-    multiplies: bool
+    x_sq: float  # E[x_l²]
+    x_gradient_sq: float  # E[Δx_l²]
+    out_sq: float  # E[x_{l+1}²]
+    out_gradient_sq: float  # E[Δx_{l+1}²]
+    out_curvature_sq: float  # the same with Δ the back-propagated S u, u ~ N(0, 1); times E[y²] for γ_curvature
+    multiplies: bool  # its input by its one learnable scalar
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments of all examples.
+    """Moments of all examples."""
 
-    Attributes:
-        layers: by owner path; those that were called.
-        gradient_sq: by block name, E[ΔW²] with Δ the gradient of one example's loss, or of the batch-mean loss.
-        without: names of blocks whose gradients are rounding, as those of a bias that a normalisation subtracts.
-        output_sq, output_variance: E[y²] and E[y²] − E[y]².
-    """
-
-    layers: Mapping[str, LayerMoments]
-    gradient_sq: Mapping[str, float]
-    output_sq: float
-    output_variance: float
-    without: frozenset[str] = frozenset()
+    layers: Mapping[str, LayerMoments]  # by owner path; those that were called
+    gradient_sq: Mapping[str, float]  # by block name, E[ΔW²], Δ the gradient of one example's or of the mean loss
+    output_sq: float  # E[y²]
+    output_variance: float  # E[y²] − E[y]²
+    without: frozenset[str]  # blocks whose gradients are rounding, as those of a bias that a normalisation subtracts
 
 
 def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:

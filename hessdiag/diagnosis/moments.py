@@ -30,15 +30,9 @@ from hessdiag.diagnosis.checks import GradientColumn
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import block_parameter
-from hessdiag.network.trace import (
-    LayerCall,
-    Trace,
-    backpropagate,
-    measured_layers,
-)
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, measured_layers
 from hessdiag.results.signals import Signals
 
-ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 PASSES = 4  # backward passes for moments, signals and checks, more or less
 GRADIENTS, LEAST = 8, 1  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs

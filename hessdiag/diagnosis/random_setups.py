@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,31 +39,27 @@ class RandomTrials:
     """
 
     source: ModelSource
+    options: dict[str, Any]
+    device: str
+    dtype: torch.dtype
     init: Scheme = AS_BUILT
     setups: int = 20
     batch_size: int = 64
     seed: int = 0
     loss: str = "random-quadratic"
     class_dim: int | None = None
-    device: str = "cpu"
-    dtype: torch.dtype = torch.float32
-    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_whole("setups", self.setups, least=1)
         check_whole("batch_size", self.batch_size, least=1)
         check_whole("seed", self.seed)
-        options = {"mode": "train", "signals": False, **self.options}  # one trial is none to diagnose
-        object.__setattr__(self, "options", options)
-        object.__setattr__(self, "device", str(as_device(self.device)))
-        object.__setattr__(self, "dtype", as_dtype(self.dtype))
 
     @classmethod
-    def of(cls, source: ModelSource, **settings: Any) -> RandomTrials:
+    def of(cls, source: ModelSource, *, device: Any = "cpu", dtype: Any = "float32", **settings: Any) -> RandomTrials:
         """Sort settings into the attributes of this class and options of `hessdiag.diagnose`."""
-        own = {f.name for f in fields(cls)} - {"source", "options"}
-        options = {key: value for key, value in settings.items() if key not in own}
-        return cls(source=source, options=options, **{key: settings[key] for key in settings if key in own})
+        own = {f.name: settings.pop(f.name) for f in fields(cls) if f.name in settings}
+        options = {"mode": "train", "signals": False, **settings}  # one trial is none to diagnose
+        return cls(source=source, options=options, device=str(as_device(device)), dtype=as_dtype(dtype), **own)
 
     def reports(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[Report]:
         """Diagnose every trial."""
@@ -123,8 +119,7 @@ def trial_file(
     check_kind("resume", path, (str, os.PathLike), "pass the name of a file, as in resume='trials'")
     files = [Path(name.rpartition(":")[0]) for name in functions if isinstance(name, str)]
     code = {str(file): f"{zlib.crc32(file.read_bytes()):08x}" for file in files if file.is_file()}
-    identity = {key: str(value) for key, value in of.items()}
-    return TrialFile(path, identity | code, processes)
+    return TrialFile(path, {key: str(value) for key, value in of.items()} | code, processes)
 
 
 def check_init(
@@ -159,13 +154,11 @@ def check_init(
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
     schemes = _without_repeats(init, against)
-    check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
-    given = dict(arguments or {})
     asked = {key: settings.pop(key, None) for key in ("input_size", "output")}
-    source = resolve_model(model, arguments=given, **asked)
+    source = resolve_model(model, arguments=arguments, **asked)
     plans = [RandomTrials.of(source, init=scheme, **settings) for scheme in schemes]
     processes = default_group() if distributed else ALONE
-    of = {"model": source.name, "arguments": given, **asked}
+    of = {"model": source.name, "arguments": dict(arguments or {}), **asked}
     file = trial_file(resume, of, [source.name, *schemes], processes)
     with showing(progress, title=f"measuring {source.name}", total=plans[0].setups * len(plans)):
         measured = [_check_scheme(each, each.reports(file=file, processes=processes)) for each in plans]

@@ -138,8 +138,7 @@ def opened(
     look = partial(first.look, model, settings.per)
     with preserve_state(model, seed=settings.seed, mode=settings.mode, call=look, loss=loss):
         ready = first_call(model, first, iter(()), loss, settings, vectors=True)
-        problem = ready.problem
-        problem = problem if blocks is None else problem.only(blocks)
+        problem = ready.problem.only(blocks)
         with fixed_statistics() if problem.coupled else nullcontext():
             problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings, before=ready.y)
         problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, ready.y))

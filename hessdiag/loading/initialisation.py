@@ -103,8 +103,7 @@ def called_with(function: Callable[..., object]) -> str:
     ('weight', 'module')
     """
     with suppress(TypeError, ValueError):  # some functions written in C tell nothing
-        first = next(iter(inspect.signature(function).parameters), "")
-        return NAMES.get(first, "weight")
+        return NAMES.get(next(iter(inspect.signature(function).parameters), ""), "weight")
     return "weight"
 
 

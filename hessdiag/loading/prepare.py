@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import as_device, as_dtype, check_whole
+from hessdiag.arguments import as_device, as_dtype
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import stream
 from hessdiag.data.stream import Read, Tally, reader
@@ -29,25 +29,15 @@ from hessdiag.network.trace import try_model
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `hessdiag.diagnose` is given, and where it came from.
+    """What `hessdiag.diagnose` is given, and where it came from."""
 
-    Attributes:
-        module: the network, on its device and in its dtype.
-        batch: the first inputs and targets, likewise.
-        init: the initialisation, `"as built"`, or the file that the weights were loaded from.
-        data: `"random normal"`, `"random tokens"`, or the function that gave the batch.
-        more: later batches, of which each is read once.
-        how: options of what measures: how it reads inputs and outputs.
-        tally: how many batches were read so far, of how many.
-    """
-
-    module: nn.Module
-    batch: Batch
-    init: str
-    data: str
-    more: Iterator[Batch]
-    how: Mapping[str, Any]
-    tally: Tally
+    module: nn.Module  # the network, on its device and in its dtype
+    batch: Batch  # the first inputs and targets, likewise
+    init: str  # the initialisation, "as built", or the file that the weights were loaded from
+    data: str  # "random normal", "random tokens", or the function that gave the batch
+    more: Iterator[Batch]  # later batches, of which each is read once
+    how: Mapping[str, Any]  # options of what measures: how it reads inputs and outputs
+    tally: Tally  # how many batches were read so far, of how many
 
     def batches(self) -> Iterator[tuple[Any, Any]]:
         """All batches as `hessdiag.diagnose` takes them."""
@@ -73,8 +63,6 @@ def prepare(
         loss, class_dim, mode, seed, device, dtype: of the measurement.
         say: told what a user's initialisation was called with, and what had to be unwrapped of the weights.
     """
-    check_whole("batch_size", batch_size, least=1)
-    check_whole("seed", seed)
     where, dtype = as_device(device), as_dtype(dtype)
     origin = name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))

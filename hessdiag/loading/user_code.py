@@ -27,19 +27,12 @@ from hessdiag.errors import HessdiagError
 
 @dataclass(frozen=True)
 class NamedFunction:
-    """A function or class, and the text that named it.
+    """A function or class, and the text that named it."""
 
-    Attributes:
-        what: the option that it is for, in messages: `"model"`, `"--init"`, `"--data"`.
-        reference: as typed.
-        function: what is called.
-        folder: where modules beside it are found; empty for nowhere in particular.
-    """
-
-    what: str
-    reference: str
-    function: Callable[..., Any]
-    folder: str = ""
+    what: str  # the option that it is for, in messages: "model", "--init", "--data"
+    reference: str  # as typed
+    function: Callable[..., Any]  # what is called
+    folder: str = ""  # where modules beside it are found; empty for nowhere in particular
 
     @property
     def label(self) -> str:

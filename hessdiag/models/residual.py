@@ -50,21 +50,14 @@ OUTPUT_SCALE = 0.05  # "a 0.05 final scalar gives the best results" (Section 11.
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """One block: channels in, inside and out, its stride, and its place among the L blocks of the network.
+    """One block: channels in, inside and out, its stride, and its place among the L blocks of the network."""
 
-    Attributes:
-        fan_in, inner, fan_out: channels n, w and m.
-        stride: 1, or 2 where the block halves the resolution.
-        number: 0 for the first block.
-        count: L.
-    """
-
-    fan_in: int
-    inner: int
-    fan_out: int
-    stride: int
-    number: int
-    count: int
+    fan_in: int  # channels n
+    inner: int  # w
+    fan_out: int  # m
+    stride: int  # 1, or 2 where the block halves the resolution
+    number: int  # 0 for the first block
+    count: int  # L
 
     @property
     def projects(self) -> bool:
@@ -134,8 +127,7 @@ def centre(model: nn.Module, x: Tensor) -> None:
 
     def subtract_mean(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         assert isinstance(module, ChannelBias)
-        dims = [d for d in range(args[0].dim()) if d != 1]
-        module.bias.copy_(-args[0].mean(dim=dims))
+        module.bias.copy_(-args[0].mean(dim=[d for d in range(args[0].dim()) if d != 1]))
 
     with torch.no_grad(), ExitStack() as hooks:
         for module in model.modules():

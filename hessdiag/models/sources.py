@@ -286,8 +286,7 @@ def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any
 def _torchvision(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
     """The builder of that name without weights, for images (3, 224, 224)."""
     models = import_library("torchvision", label=f"model {specification!r}", install="torchvision").models
-    name = _checked_name(specification, models.list_models(), arguments)
-    builder = models.get_model_builder(name)
+    builder = models.get_model_builder(_checked_name(specification, models.list_models(), arguments))
     fixed: dict[str, Any] = {"weights": None}
     if "weights_backbone" in inspect.signature(builder).parameters:
         fixed["weights_backbone"] = None  # segmentation and detection fetch a backbone otherwise
@@ -318,8 +317,7 @@ def _transformers(specification: str, arguments: Mapping[str, Any], input_size: 
         raise HessdiagError(f"{label}: {missing_file(path)} ({advice})")
     transformers = import_library("transformers", label=label, install="transformers")
     with foreign_code(label):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        config = _config(transformers, record, arguments, label)
+        config = _config(transformers, json.loads(path.read_text(encoding="utf-8")), arguments, label)
         names = config.architectures
         architecture = getattr(transformers, names[0]) if names else transformers.AutoModel.from_config
 

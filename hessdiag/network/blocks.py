@@ -99,14 +99,12 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]], *, vect
     module = model.get_submodule(path)
     parameter = cast("nn.Parameter", module._parameters[attribute])  # the class may make something else of the name
     layer = type(module).__name__
-    if not nn.parameter.is_lazy(parameter) and not parameter.numel():
+    if not parameter.numel():
         return f"{'x'.join(map(str, parameter.shape))} tensor in {layer}: it has no entries"
     if not parameter.requires_grad:
         return f"frozen (requires_grad=False) in {layer}"
     if not parameter.is_floating_point():
         return f"{str(parameter.dtype).removeprefix('torch.')} numbers in {layer}: the theory is of real ones"
-    if nn.parameter.is_lazy(parameter):
-        return f"not initialised yet in {layer}: run the model once before measuring it"
     kind = _kind(module, attribute, parameter)
     if kind == "bias" and (applied := [(p, a) for p, a in slots if has_rule(model.get_submodule(p))]):
         slots, module = applied, model.get_submodule(applied[0][0])  # others hold it too, as BERT's head does

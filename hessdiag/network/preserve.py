@@ -108,8 +108,7 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
         for module, attributes in held:
             _fill(vars(module), attributes)
         for part, names in parts:  # a forward pass may bind something new to the name
-            if not _same(part, names):
-                _fill(part, names)
+            _fill(part, names)
         for module, training in scripted:
             module.training = training
         for content in kept:

@@ -57,39 +57,24 @@ class BackwardError(HessdiagError):
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of one layer on one batch.
+    """One call of one layer on one batch."""
 
-    Attributes:
-        owner: path of the module in the model.
-        x: input of the layer, detached; of an embedding the numbers of the rows that it looks up.
-        output: output of the layer, detached; a copy when outputs were asked for, else None.
-        output_shape: its shape.
-        input_edge, output_edge: where to differentiate; nothing flows to the input of an embedding.
-        version: version counter of `x` when it was read.
-    """
-
-    owner: str
-    x: Tensor
-    output: Tensor | None
+    owner: str  # path of the module in the model
+    x: Tensor  # its input, detached; of an embedding the numbers of the rows that it looks up
+    output: Tensor | None  # a detached copy, when outputs were asked for
     output_shape: torch.Size
-    input_edge: GradientEdge | None
+    input_edge: GradientEdge | None  # where to differentiate; nothing flows to the input of an embedding
     output_edge: GradientEdge
-    version: int
+    version: int  # version counter of `x` when it was read
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What hooks record in a forward pass.
+    """What hooks record in a forward pass."""
 
-    Attributes:
-        y: outputs (B, *out).
-        calls: of the traced layers, in execution order.
-        outputs: of the whole pass, with what is known of their dimensions.
-    """
-
-    y: Tensor
-    calls: tuple[LayerCall, ...]
-    outputs: Outputs
+    y: Tensor  # outputs (B, *out)
+    calls: tuple[LayerCall, ...]  # of the traced layers, in execution order
+    outputs: Outputs  # of the whole pass, with what is known of their dimensions
 
 
 def trace(
@@ -302,22 +287,14 @@ SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory togeth
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Sizes of one layer per example.
+    """Sizes of one layer per example."""
 
-    Attributes:
-        inputs, outputs: elements that it reads and writes.
-        sites_in, sites: positions at which it reads and writes.
-        channels_in: input channels.
-        patches: elements of its unfolded input.
-        forward_macs: multiply-adds of its forward pass.
-    """
-
-    inputs: int
-    outputs: int
-    sites_in: int
-    sites: int
-    patches: int
-    forward_macs: int
+    inputs: int  # elements that it reads
+    outputs: int  # elements that it writes
+    sites_in: int  # positions at which it reads
+    sites: int  # positions at which it writes
+    patches: int  # elements of its unfolded input
+    forward_macs: int  # multiply-adds of its forward pass
     channels_in: int
 
     def __add__(self, other: LayerShape) -> LayerShape:
@@ -339,27 +316,16 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Sizes of a network.
+    """Sizes of a network."""
 
-    Attributes:
-        layers: by path.
-        outputs: N, per example.
-        element_size: bytes of one number.
-        dense: entries of the blocks whose Jacobians are formed whole.
-        looked_up: elements that embeddings write, per example.
-        returned: outputs that a layer itself writes, not what is computed of that.
-        positions: at which it does.
-        parameters: bytes of all of them.
-    """
-
-    layers: dict[str, LayerShape]
-    outputs: int
-    element_size: int
-    dense: int = 0
-    looked_up: int = 0
-    returned: int = 0
-    parameters: int = 0
-    positions: int = 0
+    layers: dict[str, LayerShape]  # by path
+    outputs: int  # N, per example
+    element_size: int  # bytes of one number
+    dense: int = 0  # entries of the blocks whose Jacobians are formed whole
+    looked_up: int = 0  # elements that embeddings write, per example
+    returned: int = 0  # outputs that a layer itself writes, not what is computed of that
+    parameters: int = 0  # bytes of all of them
+    positions: int = 0  # at which a layer writes outputs
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
@@ -392,17 +358,11 @@ class NetworkShape:
 
 @dataclass(frozen=True)
 class DryRun:
-    """What one run of a few examples shows.
+    """What one run of a few examples shows."""
 
-    Attributes:
-        outputs: of these examples, outside of any graph.
-        shape: sizes of the network and of its layers, in execution order.
-        blocks: in execution order, those never called last, with what is known now of how they are read.
-    """
-
-    outputs: Outputs
-    shape: NetworkShape
-    blocks: tuple[Block, ...]
+    outputs: Outputs  # of these examples, outside of any graph
+    shape: NetworkShape  # sizes of the network and of its layers, in execution order
+    blocks: tuple[Block, ...]  # in execution order, those never called last, with what is known of how they are read
 
 
 def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:

@@ -80,8 +80,7 @@ class Processes:
         """Refuse to go on where processes were given different weights or data."""
         for what, tensors in held.items():
             sums = [float(tensor.detach().double().sum()) for tensor in tensors if not tensor.is_complex()]
-            held_there: list[list[float]] = self.gather(lambda sums=sums: sums)  # type: ignore[misc]
-            if any(other != sums for other in held_there):
+            if any(other != sums for other in self.gather(lambda sums=sums: sums)):  # type: ignore[misc]
                 how = "give every one the same, seeded alike, and all of the data; hessdiag deals the examples out"
                 raise HessdiagError(f"the processes hold different {what}: {how}")
 

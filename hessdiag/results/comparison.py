@@ -311,14 +311,11 @@ def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Findin
     for grew in dict.fromkeys(change.ratios["weight_sq"].value > 1 for change in changes):
         group = [change for change in changes if (change.ratios["weight_sq"].value > 1) == grew]
         squares = [change.ratios["weight_sq"].value for change in group]
-        message = f"{_labels(group)}: weights {_times(list(map(math.sqrt, squares)))}."
+        where = label([change.name for change in group], MOST_NAMES)
+        message = f"{where}: weights {_times(list(map(math.sqrt, squares)))}."
         limit = resampled_factor(group[0].numel)
         found.append(_finding("HD601", group, message, explained, away(squares[0]), limit))
     return found
-
-
-def _labels(group: Sequence[BlockChange]) -> str:
-    return label([change.name for change in group], MOST_NAMES)
 
 
 def _elsewhere(changes: Sequence[BlockChange], medians: Mapping[str, float], explained: str) -> list[Finding]:
@@ -327,8 +324,8 @@ def _elsewhere(changes: Sequence[BlockChange], medians: Mapping[str, float], exp
     for rule, cause, key, name, limit in RELATIVE:
         if group := [change for change in changes if change.cause == cause]:
             ratios = [change.ratios[key].relative for change in group]
-            message = f"The weights agree, but {name} changed, relative to the median weight: {_labels(group)}"
-            message += f" {_times(ratios)}."
+            where = label([change.name for change in group], MOST_NAMES)
+            message = f"The weights agree, but {name} changed, relative to the median weight: {where} {_times(ratios)}."
             found.append(_finding(rule, group, message, explained, away(ratios[0]), limit))
         elif away(medians[key]) > limit and all(change.cause == "nothing" for change in changes):
             message = f"All weights agree, but {name} of the median one is {_times([medians[key]])}."

@@ -96,8 +96,7 @@ def loads(source: str | os.PathLike[str], schema: str) -> dict[str, Any]:
     is_text = isinstance(source, str) and source.lstrip().startswith("{")
     where = "the JSON text" if is_text else repr(str(source))
     try:
-        text = str(source) if is_text else Path(source).read_text(encoding="utf-8")
-        record = json.loads(text)
+        record = json.loads(str(source) if is_text else Path(source).read_text(encoding="utf-8"))
     except OSError as error:
         raise HessdiagError(f"cannot read {where} ({error.strerror}): name a file that hessdiag wrote") from error
     except (ValueError, RecursionError) as error:  # no text, no JSON, or lists in lists without end

@@ -180,9 +180,8 @@ class Monitor:
 
     def _step(self, inputs: Inputs, targets: Inputs | None, number: int) -> Record | None:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if self.stopped or (distributed and torch.distributed.get_rank() > 0):
-            return None
-        if not self._cadence.due():
+        idle = self.stopped or (distributed and torch.distributed.get_rank() > 0)
+        if idle or not self._cadence.due():
             return None
         batch = self._read(inputs, targets) if not self.history else None
         try:

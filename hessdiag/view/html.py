@@ -46,8 +46,7 @@ def _page_of_check(check: InitCheck) -> str:
 
 def _page(report: Report) -> str:
     settings = [(f.name.replace("_", " "), getattr(report, f.name)) for f in fields(report) if f.name not in ELSEWHERE]
-    template = _environment().get_template("page.html.jinja")
-    return template.render(
+    return _environment().get_template("page.html.jinja").render(
         report=report, places={block.name: number for number, block in enumerate(report.blocks)}, rules=CATALOGUE,
         glance=layer_table(report.weights) if report.heatmap.names else None, symbols=block_table(report),
         map=_picture(plots.draw_heatmap(report)) if report.heatmap.names else None,

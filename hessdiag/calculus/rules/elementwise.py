@@ -197,8 +197,7 @@ def pointwise(call: Call, phi: Nonlinearity, ref: Ref, note: str = "") -> Step:
             return replace(g.scaled(on), slope=1 / on, site_correlation=g.site_correlation * on)
 
         return Step(x, ((ref, let_pass),), note=note)
-    q = x.second_moment
-    size = 1.0 if phi.slope is not None else q
+    size = 1.0 if phi.slope is not None else x.second_moment
     at_mean = respond(phi, size, x.mean)
     sites, examples = (correlate(phi, size, x.mean, c) for c in (x.site_correlation, x.example_correlation))
     if phi.slope is not None:

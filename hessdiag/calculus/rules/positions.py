@@ -170,8 +170,7 @@ def mean(call: Call) -> Step:
     dims = call.arguments.get("dim") or range(x.sq.dim())
     if any(d % x.sq.dim() == 0 for d in dims):
         raise UnsupportedError("a mean over examples")
-    count = math.prod(x.sq.shape[d] for d in dims)
-    return _averaged(call, count)
+    return _averaged(call, math.prod(x.sq.shape[d] for d in dims))
 
 
 def _averaged(call: Call, count: float) -> Step:

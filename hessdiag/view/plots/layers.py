@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -19,28 +18,22 @@ from hessdiag.view.plots import style
 from hessdiag.view.plots.style import drawable
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """One of the three numbers of a block.
-
-    Attributes:
-        key: the attribute of a `BlockReport`.
-        label: symbol and meaning.
-        marker, colour: of its dots.
-        offset: rows, so that equal values of a block do not hide one another.
-    """
+class Quantity(NamedTuple):
+    """An attribute of a `BlockReport`, and how it is drawn."""
 
     key: str
     label: str
     marker: str
     colour: str
-    offset: float
+    offset: float  # in rows, so that equal values of a block do not hide one another
 
 
-GAMMA = Quantity("gamma", "γ, scaling factor of the theory", "o", style.COLOURS[0], -0.2)
 SIGMA_SQ = Quantity("avg_sq_singular_value", "σ², average squared singular value", "D", style.COLOURS[2], 0.0)
-NU = Quantity("nu", "ν, weight-gradient ratio", "s", style.COLOURS[1], 0.2)
-QUANTITIES = (GAMMA, SIGMA_SQ, NU)
+QUANTITIES = (
+    Quantity("gamma", "γ, scaling factor of the theory", "o", style.COLOURS[0], -0.2),
+    SIGMA_SQ,
+    Quantity("nu", "ν, weight-gradient ratio", "s", style.COLOURS[1], 0.2),
+)
 
 MARKERS: dict[str, dict[str, Any]] = {  # of each kind of block
     "weight": {"markersize": 5.5, "markeredgewidth": 0.0},
