@@ -21,5 +21,4 @@ def prescribe(model: Model, subject: Subject, printing: Printing, method: Method
             prepared.module, prepared.batches(), loss=subject.objective, mode=subject.mode, seed=subject.seed,
             method=method, rtol=rtol, progress=printing.progress, **prepared.how,
         )  # fmt: skip
-    found = replace(found, model=source.name, init=prepared.init, data=prepared.data)
-    printing.show(found, text=(found.code if printing.quiet else repr(found)).rstrip("\n"))
+    printing.show(replace(found, model=source.name, init=prepared.init, data=prepared.data))

@@ -56,8 +56,8 @@ class Printing:
         if not self.quiet:
             print(message, file=sys.stderr)
 
-    def show(self, result: Any, *, csv: str = "", html: str = "", text: str = "") -> None:
-        """Save a result in the asked-for forms, and print it, or `text`; in colour in a terminal without NO_COLOR."""
+    def show(self, result: Any, *, csv: str = "", html: str = "") -> None:
+        """Save a result in the asked-for forms, and print it; in colour in a terminal without NO_COLOR."""
         for path, write in ((self.json, "to_json"), (csv, "to_csv")):
             if path not in ("", "-"):
                 getattr(result, write)(path)
@@ -73,7 +73,7 @@ class Printing:
             from rich.console import Console
             from rich.theme import Theme
 
-            shown = text or result.text("brief" if self.quiet else "whole" if self.verbose else "table")
+            shown = result.text("brief" if self.quiet else "whole" if self.verbose else "table")
             Console(soft_wrap=True, theme=Theme(STYLES)).print(coloured(shown), highlight=False)
 
     def draw(self, figures: Callable[[], Mapping[str, Figure]], folder: str) -> None:

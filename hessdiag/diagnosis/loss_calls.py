@@ -133,7 +133,8 @@ def _misread(
     one after the other.
     """
     dim = {"nll_loss": 1, "ctc_loss": -1}.get(name)
-    if dim is not None and pair[0].dim() > 1 and pair[0].requires_grad and not sums_to_one(pair[0].exp(), dim):
+    logs = dim is not None and pair[0].dim() > 1 and pair[0].requires_grad and bool((pair[0] < 0).any())
+    if logs and not sums_to_one(pair[0].exp(), dim or 0):
         what = f"The loss hands {name} numbers that are no logarithms of shares of classes."
         yield what, f"Take `log_softmax({dim})` of the outputs, which have classes there."
     if name == "ctc_loss":

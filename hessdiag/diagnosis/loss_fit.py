@@ -410,9 +410,11 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, 
         told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
         made_of = {node for piece in told if (end := ends.get(piece.start)) for node in walk(end, parents_of)}
         free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
-        free = [piece for piece in free if (end := ends.get(piece.start)) and {*unchanged(end)} & made_of]
-        alike = [[other for other in free if y[:, other].shape == y[:, piece].shape] for piece in free]  # a distance?
-        ones, pairs = torch.ones_like(y), list(zip(free, alike, strict=True))  # noise is not smooth
+        pairs = [
+            (piece, [other for other in free if y[:, other].shape == y[:, piece].shape])  # a distance?
+            for piece in free if (end := ends.get(piece.start)) and {*unchanged(end)} & made_of
+        ]  # fmt: skip
+        ones = torch.ones_like(y)  # noise is not smooth
         for piece, them in pairs if told else ():
             far = [float(of(them, n * noise[:, piece]).detach()) for n in (3, 6, 12)]
             one, two, up, higher = (float(of([piece], y[:, piece] + n).detach()) - start for n in (-6, -12, 6, 12))
@@ -420,7 +422,7 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, 
             if falls or ANY_FALL * max(far[0] - far[1], 0.0) < far[1] - far[2] < math.inf:
                 return math.inf
         tried = [(of([p], noise[:, p]), of(them, noise[:, p]), of([p], ones[:, p])) for p, them in pairs]
-        costs = [(float(min(values).detach()) - start, piece) for values, piece in zip(tried, free, strict=True)]
+        costs = [(float(min(values).detach()) - start, p) for values, (p, _) in zip(tried, pairs, strict=True)]
         dearest = max((cost for cost, _ in costs), default=0.0)
         most = max((gain(piece, dearest) for piece in told if dearest > 0), default=0.0)
         if most > SHARE * abs(start):

@@ -324,8 +324,9 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
     ordered = ordered and not _moves_examples(view)
-    if before[:1] != [examples] == after[:1] and before.count(examples) == 1 and _names_axes(before, after):
-        return True  # (heads, nodes, width) as (nodes, heads · width)
+    first = before[:1] != [examples] == after[:1] and before.count(examples) == 1
+    if first and not other <= one and _names_axes(before, after):  # (heads, nodes, width) as (nodes, heads · width)
+        return True
     if ordered and len(after) <= len(before) and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]

@@ -55,7 +55,7 @@ COMPARED = 16  # examples: in a comparison with a parameter few of them change s
 DRAWN = 8  # times
 BEYOND = 30.0  # of what outputs the loss may read
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
-REPEATED = 0.1  # of the examples
+REPEATED, FAR = 0.1, 2.0  # of the examples; of the weights, to others
 SEVERAL = 16  # outputs that are compared first
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
@@ -382,7 +382,7 @@ class SignalPass:
                 where, meant = f"column{'s'[: len(columns) > 1]} {', '.join(map(str, columns))} of {where}", ""
             elif used & {*readers} and (spare or not asked[1:]):  # else there may be another way
                 continue
-            if meant is None or length or not (varies(value) and (varies(y) or self.part.as_one)):
+            if meant is None or length or not (varies(value) and (varies(y) or (self.part.as_one and self.part.rows))):
                 continue
             values = self.part.leaves
             values[number] = value.flip(0)
@@ -390,8 +390,11 @@ class SignalPass:
                 values[number] = value.clone()
                 values[number][:, columns] = value[:, columns].flip(0)
             with suppress(*REFUSALS):  # of inputs that have to fit each other
-                if torch.equal(self.part.with_leaves(values).call(self.model), y):
-                    return where, *filter(None, readers[:1] or [meant])
+                other = self.part.with_leaves(values)
+                if torch.equal(other.call(self.model), y):
+                    with moved(self.model, 0, FAR):  # where rows of a table differ that are all the same at first
+                        if torch.equal(other.call(self.model), self.part.call(self.model)):
+                            return where, *filter(None, readers[:1] or [meant])
         return ()
 
 
@@ -457,7 +460,7 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     pairs = [(a, b) for a, b in pairs if a != b and any(not torch.equal(v[a], v[b]) for v in inputs)]
     pairs = [(a, b) for a, b in pairs if torch.equal(y[a], y[b])]
     for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):
-        with suppress(*REFUSALS), moved(model, seed, 2.0):
+        with suppress(*REFUSALS), moved(model, seed, FAR):
             other = batch.call(model).detach()
             pairs = [(a, b) for a, b in pairs if torch.equal(other[a], other[b])]
     return len(pairs) / len(y)

@@ -200,7 +200,7 @@ class PreconditionedResNet(nn.Module):
         super().__init__()
         self.input_size = (3, side, side)
         base = channels(width, side)
-        kernel, stride = (3, 1) if base < channels(width, 224) else (7, 4)
+        kernel, stride = (3, 1) if side <= SMALL_SIDE else (7, 4)
         self.input_scale = Scale((3 * kernel**2) ** -0.25)  # weights and biases of the stem balance (Section 8.1)
         self.stem = convolution(3, base, kernel, c=1.0, stride=stride, bias=True)
         self.stem_scale = Scale(kernel**-0.5)  # the stem's kernel is not the typical one (Section 6.2)
@@ -287,7 +287,7 @@ class RescaleNet(nn.Module):
         super().__init__()
         self.input_size = (3, side, side)
         base = channels(width, side)
-        small = base < channels(width, 224)
+        small = side <= SMALL_SIDE
         kernel, stride = (3, 1) if small else (7, 2)
         self.stem = nn.Conv2d(3, base, kernel, stride=stride, padding=kernel // 2, bias=False)
         nn.init.kaiming_normal_(self.stem.weight)

@@ -87,17 +87,22 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
     return [*lines, *practised(), *repaired(), *trained(), *repeated(), *fitted(first)]
 
 
+PRACTISED = {"from memory": "ef", "after reports": "hj", "slips of one line": "ik"}
+
+
 def practised() -> Iterator[str]:
-    """A line on the networks of `practice.py`, as their authors judged what was said of them at first."""
-    rows = kept(PRACTICE).values()
-    loud, healthy = [each for each in rows if each.get("loud")], [each["healthy"]["first"] for each in rows]
-    named, silent = [each["named"] for each in loud], sum(not each["planted"]["first"] for each in loud)
-    alarmed = [told_ for told_ in healthy if told_ and "refused" not in told_[0]]
-    faulty = sum(" fault: " in told_[0] for told_ in alarmed)
-    yield (
-        f"- from memory: {len(loud)} loud: {named.count('first')} first, {len(named) - named.count('no')} near,"
-        f" {silent} passed; {len(healthy)} healthy: {len(alarmed)} alarmed, {faulty} faulty"
-    )
+    """Lines on the networks of `practice.py`, as their authors judged what was said of them at first."""
+    for what, folders in PRACTISED.items():
+        rows = [each for name, each in kept(PRACTICE).items() if name[-1] in folders]
+        loud, healthy = [each for each in rows if each.get("loud")], [each for each in rows if "healthy" in each]
+        named, silent = [each["named"] for each in loud], [e for e in loud if e["named"] == "no"]
+        silent = [each for each in silent if not each["planted"]["first"]]
+        alarmed = [told_ for each in healthy if (told_ := each["healthy"]["first"]) and "refused" not in told_[0]]
+        faulty = sum(" fault: " in told_[0] for told_ in alarmed)
+        yield (
+            f"- {what}: {len(loud)} loud: {named.count('first')} first, {len(named) - named.count('no')} near,"
+            f" {len(silent)} passed; {len(healthy)} healthy: {len(alarmed)} alarmed, {faulty} faulty"
+        )
 
 
 def repaired() -> Iterator[str]:

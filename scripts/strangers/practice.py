@@ -6,8 +6,7 @@
 Their authors wrote them from memory, as tutorials and repositories have them (e, f), after public reports (h, j), or as
 well-known networks with slips of one line (i, k), without sight of the rules and of what they say of any network; they
 trained both twins for 150 steps on fresh batches, noted what share of the healthy one's progress the mistake costs, and
-judged whether the guilty layer is named ("named": first, three, no). That, and what was said at first, stays in the file
-beside what is said now.
+judged whether the guilty layer is named ("named": first, three, no). That, and what was said at first, stays in there.
 """
 
 from __future__ import annotations
