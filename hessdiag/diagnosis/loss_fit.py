@@ -89,10 +89,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
-        "summed": 0.0 if known or costly else _summed(loss, at, part),
-        "outweighs": _outweighs(loss, at, part, given, bound, y.grad_fn)
-        if kind == "other" and not costly
-        else math.nan,
+        "summed": 0.0 if known else _summed(loss, at, part),
+        "outweighs": math.nan if known else _outweighs(loss, at, part, given, bound, y.grad_fn),
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
