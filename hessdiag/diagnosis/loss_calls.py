@@ -142,7 +142,7 @@ def _misread(
         given: dict[str, Any] = {"blank": 0} | dict(zip(names, args, strict=False)) | dict(kwargs)
         labels, lengths = pair[1], torch.as_tensor(given["target_lengths"])
         if labels.dim() == 2:
-            labels = labels[torch.arange(labels.shape[1]) < lengths.view(-1, 1)]
+            labels = labels[torch.arange(labels.shape[1], device=lengths.device) < lengths.view(-1, 1)]
         if bool((labels == given["blank"]).any()):
             what = f"The loss hands {name} labels of class {given['blank']}, which it takes for its blank."
             yield what, "Start labels at 1, or set `blank` to a class of its own."

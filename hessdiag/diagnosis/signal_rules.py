@@ -67,7 +67,11 @@ def initial_loss(net: Net) -> Finding | None:
     if name in excess and net.named[name].fan_in and net.named[name].weight_sq > UNDRAWN:
         advice = f"Draw {name} anew ({how_drawn(net, name)}): it holds what was in its memory, as `torch.empty` does."
     elif excess.get(name, 1.0) > 1:
-        advice = f"Multiply {name} by {short(excess[name] ** -0.5)}, so that its output is no larger than its input."
+        alike = [o for o in excess if net.siblings[o] == net.siblings[name] and excess[o] > excess[name] / 4]
+        factor, its = short(excess[name] ** -0.5), "so that its output is no larger than its input."
+        advice = f"Multiply {name} by {factor}, {its}"
+        if alike[1:]:
+            advice = f"Multiply each of {listed(alike)} by {factor}, {its}"
     return Finding("HD101", graded(surely, warn, fault) if blocks else "note", blocks, message, advice, ratio, note)
 
 
@@ -425,7 +429,7 @@ def astray(net: Net) -> Finding | None:
         advice = "Take it over the keys: `scores.softmax(-1) @ values`."
     elif blocks := net.labelled("mixed"):
         message = f"A view behind {listed(blocks)} mixes axes: it takes numbers of one for those of another."
-        advice = "Transpose first: `x.flatten(2).transpose(1, 2)` is what takes (B, C, H, W) to (B, H · W, C)."
+        advice = "Transpose first: `y.transpose(1, 2).flatten(2)` joins heads, `x.flatten(2).transpose(1, 2)` pixels."
     elif net.signals.poured:
         blocks = tuple(net.name_of(o) for o in net.backbone[:1])
         message = f"The inputs are viewed from {net.signals.poured}, which mixes their axes."

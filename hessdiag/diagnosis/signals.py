@@ -224,7 +224,7 @@ class SignalPass:
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
-        rows = self.part.rows or max((len(v) for v in self.part.tensors[:1] if v.dim()), default=1)  # of a graph
+        rows = self.part.rows or next((len(v) for v in self.part.tensors if v.dim()), 1)  # of a graph
         for label, nodes in (("mixed", mixing_views(graph, rows)), ("root", endless_slopes(graph))):
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)

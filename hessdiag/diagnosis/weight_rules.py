@@ -298,7 +298,7 @@ def dead(net: Net) -> Finding | None:
             on, usual = short(100 * layer.on_share), trimmed(100 * ALIVE)
             message = f"The ReLU after {path or 'the model'} fires for {on} % of its inputs (usual: above {usual} %)."
             blocks: tuple[str, ...] = (own.name,)
-            advice = "Draw the weights with mean zero, and check that the inputs of the layer are not all of one sign."
+            advice = "Draw the weights with mean zero; look for inputs of one sign, and what is taken off before it."
             if path in net.signals.sources:
                 advice = f"Return the outputs of {own.name} without the ReLU, or behind `F.softplus`."
             if bias and bias.weight_sq > 0.5 * layer.out_sq:

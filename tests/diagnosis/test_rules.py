@@ -335,6 +335,14 @@ def test_how_grave_an_initial_loss_is(factor: float, severity: str) -> None:
     assert found.value == pytest.approx(factor + 0.2)
 
 
+def test_siblings_that_enlarge_alike_are_made_smaller_together() -> None:
+    torch.manual_seed(0)
+    layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2)).apply(lambda m: [p.data.mul_(30) for p in m.parameters()])
+    model = net(lambda m, x: m.head(m.l[1](m.l[0](x).relu()).relu()), l=layers, head=nn.Linear(8, 3))
+    found = hessdiag.diagnose(model, torch.randn(64, 8), torch.arange(64) % 3, quick=True).findings[0]
+    assert (found.rule, re.match(r"Multiply each of l\.# ×2 by 0\.0", found.advice) is not None) == ("HD101", True)
+
+
 def test_the_catalogue_explains_every_rule_and_no_other_and_the_verdict_counts_them() -> None:
     assert len(ORDER) == CHECKS + 1  # one is asked for
     spoken = {rule for rule, *_ in CASES} | {"HD116"} | {f"HD60{number}" for number in range(1, 5)}
