@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from hessdiag.data.batch import Batch, Layout, tensors_in
+from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.derivatives.targets import sums_to_one
@@ -523,9 +523,11 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     that it sees, "kept" where that is of the few to be guessed, "skips" where it is the one after the next. Of several
     sequences the last that is seen is the one that is continued, as by a decoder.
     """
+    labels = [part.targets, *(v for key, v in part.kwargs.items() if key in TARGETS)]
     tokens = [
         (number, v) for number, v in enumerate(part.leaves)
-        if v.dim() == 2 and v.dtype in (torch.long, torch.int) and v is not part.targets and len(v) == len(own) > 1
+        if v.dim() == 2 and v.dtype in (torch.long, torch.int) and all(v is not t for t in labels)
+        and len(v) == len(own) > 1
         and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and bool((v != v[:1]).any())
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
