@@ -1,4 +1,4 @@
-"""Fixed multipliers put into a finished network without editing its code (Section 7 of arXiv 1906.04267).
+"""Fixed multipliers put into a finished network without editing its code (Sections 6.2, 7, 8.1 of arXiv 1906.04267).
 
 A multiplier is a `Scale` that becomes a child of the layer whose input (`input_scale`) or output (`output_scale`) it
 multiplies, and a hook of that layer calls it; in an `nn.Sequential` it is the first or the last child. So it is saved
@@ -9,6 +9,7 @@ takes all of them out again. To load a `state_dict` that has multipliers, put th
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean
 from hessdiag.data.batch import Batch, Inputs
 from hessdiag.errors import HessdiagError
-from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, is_linear, parameter_slots
+from hessdiag.init import layout, typical_kernel
+from hessdiag.network.blocks import CONVOLUTIONS, TRANSPOSED, fans, initialised_layers, is_linear, parameter_slots
 from hessdiag.network.preserve import preserve_state
 
 INPUT, OUTPUT = "input_scale", "output_scale"
@@ -172,6 +174,57 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
     with torch.no_grad():
         model.get_parameter(name).mul_(factor)
     return tuple(insert_scale(model, 1 / factor, **{where: path}) for path, where in places)
+
+
+def scale_input(model: nn.Module, inputs: Inputs) -> Scale:
+    """Scale the network's input so that weights and biases of the first layer have the same γ (Section 8.1).
+
+    E[x_0²], measured on the `inputs`, becomes 1 / √(n_0 k_0²). The multiplier stands before the first linear or
+    convolutional layer that runs; `undo` takes it out.
+
+    Raises:
+        HessdiagError: no linear or convolutional layer runs, or it reads nothing but zeros.
+    """
+    check_model(model)
+    paths, seen = {module: path for path, module in initialised_layers(model)}, list[tuple[Any, float]]()
+    batch = Batch.of(inputs, None)
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        x = args[0] if args else next(iter(kwargs.values()))
+        seen.append((module, float(x.double().square().mean())))
+
+    with preserve_state(model, seed=0, call=lambda: batch.run(model)), torch.no_grad(), ExitStack() as hooks:
+        for module in paths:
+            hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
+        batch.call(model)
+    if not seen:
+        raise HessdiagError("no linear or convolutional layer ran: nothing to scale")
+    first, x_sq = seen[0]
+    n, _, k = fans(first.weight, **layout(first))
+    if x_sq == 0:
+        raise HessdiagError(f"layer {paths[first]!r} reads nothing but zeros: pass inputs that are not all zero")
+    return insert_scale(model, (n * k**2) ** -0.25 / math.sqrt(x_sq), before=paths[first])
+
+
+def correct_kernels(model: nn.Module, *, typical: float | None = None) -> dict[str, Scale]:
+    """Scale before every layer whose kernel has not the typical size, by √(typical k / k), by path (Section 6.2).
+
+    Under geometric-mean initialisation with c = 2 / (typical k) second moments then follow √(n / n') from layer to
+    layer (Eq. 6), also with groups. Balance does not change.
+
+    Args:
+        model: changed in place; `undo` restores it.
+        typical: the kernel's side whose c was used; None is `hessdiag.init.typical_kernel(model)`.
+
+    >>> correct_kernels(nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 1)))
+    {'1': InsertedScale(0.57735)}
+    """
+    check_model(model)
+    usual = typical_kernel(model) if typical is None else typical
+    check_number("typical kernel", usual, "pass the side of a kernel, such as 3", above=0)
+    layers = {path: (fans(m.weight, **(how := layout(m)))[2], how["groups"]) for path, m in initialised_layers(model)}
+    factors = {path: math.sqrt(usual / k * math.sqrt(groups)) for path, (k, groups) in layers.items()}
+    return {path: insert_scale(model, factor, before=path) for path, factor in factors.items() if factor != 1}
 
 
 def normalise_output(model: nn.Module, inputs: Inputs, *, std: float = STANDARD_DEVIATION) -> Scale:

@@ -76,6 +76,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: surgery.insert_scale(MODEL, "2", before="0"), "factor '2': pass a finite number"),  # type: ignore[arg-type]
     (lambda: surgery.insert_scale(MODEL, 2.0, before=MODEL[0]), "before is a Linear: pass the path"),  # type: ignore[arg-type]
     (lambda: surgery.undo("model"), "model is a str"),  # type: ignore[arg-type]
+    (lambda: surgery.correct_kernels(None), "model is None"),  # type: ignore[arg-type]
     (lambda: surgery.normalise_output(MODEL, X, std="a"), "std 'a': pass a positive standard deviation"),  # type: ignore[arg-type]
 ]
 

@@ -55,6 +55,9 @@ def test_before_and_after_multiply_what_they_say() -> None:
 
 
 def test_multipliers_multiply_in_one_place_and_those_of_the_network_stay() -> None:
+    model = StridedLeNet()  # the factor is the paper's for normalised inputs
+    assert float(surgery.scale_input(model, torch.randn(64, 3, 32, 32)).factor) == pytest.approx(75**-0.25, rel=0.01)
+    assert [k for k in model.state_dict() if "scale" in k] == ["conv1.input_scale.factor"]
     model = mlp([3, 2])
     first = surgery.insert_scale(model, 2.0, before="fc1")
     assert surgery.insert_scale(model, 0.25, before="fc1") is first
@@ -92,6 +95,45 @@ def test_a_scaled_network_is_measured_as_if_it_were_written_so(before, after) ->
         assert a.nu == pytest.approx(b.nu, rel=1e-10, nan_ok=True)
 
 
+@pytest.mark.parametrize("std", [1.0, 3.0])
+def test_input_scaling_balances_weights_and_biases_of_the_first_layer(std: float) -> None:
+    """γ of weight and bias, equal within 10 % on average over trials (Section 8.1)."""
+    logs = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3, stride=3), nn.ReLU(), nn.Flatten(), nn.Linear(400, 5))
+        init.apply(model, "geometric")
+        x = std * torch.randn(4, 3, 32, 32)
+        surgery.scale_input(model, x)
+        weight, bias = diagnose(model, x, seed=seed, method="exact", **PLAIN).blocks[:2]
+        logs.append(math.log(weight.gamma / bias.gamma))
+    assert abs(sum(logs) / len(logs)) < math.log(1.1)
+
+
+def test_kernel_correction_keeps_the_second_moments_on_the_design() -> None:
+    """After every ReLU layer E[x_{l+1}²] = √(n / n') E[x_l²] (Eq. 6), averaged over trials."""
+    logs: dict[str, list[float]] = {}
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Conv2d(8, 16, 5, stride=5), nn.ReLU(), nn.Conv2d(16, 32, 3, stride=3), nn.ReLU(),
+            nn.Conv2d(32, 32, 3, stride=3, groups=4), nn.ReLU(), nn.Flatten(), nn.Linear(128, 20),
+        )  # fmt: skip
+        init.apply(model, "geometric")
+        surgery.correct_kernels(model)
+        x = torch.randn(4, 8, 90, 90).relu()
+        for name, layer in model.named_children():
+            y = layer(x).detach()
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                n, m = (8, 16) if name == "0" else (16, 32) if name == "2" else (32, 32) if name == "4" else (128, 20)
+                change = float(y.square().mean() / (2 * x.square().mean()))  # from before the ReLU, which halves
+                logs.setdefault(name, []).append(math.log(change / math.sqrt(n / m)))
+            x = y
+    assert len(logs) == 4
+    for values in logs.values():
+        assert abs(sum(values) / len(values)) < 0.15
+
+
 @pytest.mark.parametrize(("options", "std"), [({}, 0.05), ({"std": 2.0}, 2.0)])
 def test_outputs_get_the_standard_deviation_asked_for(options: dict[str, float], std: float) -> None:
     model, x = init.apply(StridedLeNet(), "fan-in"), torch.randn(16, 3, 32, 32)
@@ -108,8 +150,10 @@ def test_outputs_get_the_standard_deviation_asked_for(options: dict[str, float],
     (lambda m, x: surgery.insert_scale(m, 1.0, before="fc1", after="fc1"), "one of them"),
     (lambda m, x: surgery.insert_scale(m, 0.0, before="fc1"), "finite and not 0"),
     (lambda m, x: surgery.insert_scale(m, 1.0, before="fc7"), "no module 'fc7': did you mean fc2 or fc1"),
+    (lambda m, x: surgery.scale_input(m, 0 * x), "reads nothing but zeros"),
     (lambda m, x: surgery.normalise_output(m, x, std=0.0), "pass a positive standard deviation"),
     (lambda m, x: surgery.normalise_output(m, torch.ones_like(x) * 0), "no factor makes it 0.05"),
+    (lambda m, x: surgery.correct_kernels(m, typical=0.0), "pass the side of a kernel"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_and_nothing_changes(call, message: str) -> None:
     model, x = init.apply(mlp([4, 3, 2]), "fan-in"), torch.randn(8, 4)

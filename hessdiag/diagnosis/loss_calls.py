@@ -126,12 +126,8 @@ class Calls(TorchFunctionMode):
             yield what, "Take it over the classes: `dim=1`, or -1 where they come last."
 
 
-def _misread(
-    name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """The same of logarithms (B, classes, ...), or for CTC (T, B, classes) with labels (B, S) or those of all examples
-    one after the other.
-    """
+def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any) -> Iterator[tuple[str, str]]:
+    """The same of logarithms (B, classes, ...), or (T, B, classes) for CTC, and of its labels, (B, S) or in a row."""
     dim = {"nll_loss": 1, "ctc_loss": -1}.get(name)
     logs = dim is not None and pair[0].dim() > 1 and pair[0].requires_grad and bool((pair[0] < 0).any())
     if logs and not sums_to_one(pair[0].exp(), dim or 0):
@@ -139,7 +135,7 @@ def _misread(
         yield what, f"Take `log_softmax({dim})` of the outputs, which have classes there."
     if name == "ctc_loss":
         names = ("log_probs", "targets", "input_lengths", "target_lengths", "blank")
-        given: dict[str, Any] = {"blank": 0} | dict(zip(names, args, strict=False)) | dict(kwargs)
+        given: dict[str, Any] = {"blank": 0} | dict(zip(names, args, strict=False)) | kwargs
         labels, lengths = pair[1], torch.as_tensor(given["target_lengths"])
         if labels.dim() == 2:
             labels = labels[torch.arange(labels.shape[1], device=lengths.device) < lengths.view(-1, 1)]

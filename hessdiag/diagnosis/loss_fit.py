@@ -353,9 +353,7 @@ def _given(y: Tensor, part: Batch) -> Tensor:
 
 
 def _summed(loss: Loss, y: Tensor, part: Batch) -> float:
-    """The gradient in tensors of which the loss takes the sum over examples over that in others, of which it takes the
-    mean, as a batch twice as large tells; 0 where there are no such two.
-    """
+    """The gradient in tensors that a loss sums over examples over that in others, of which it takes means; else 0."""
     pieces, found = pieces_of(part), {1: 0.0, 2: 0.0}
     if len(pieces) < 2 or part.as_one:
         return 0.0
@@ -375,14 +373,14 @@ def _summed(loss: Loss, y: Tensor, part: Batch) -> float:
     return 0.0
 
 
-ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
 NEAR_LEAST, SHARE = 0.1, 0.01  # of what outputs of size 1 cost in a penalty; of the loss: what one can drown
+ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
 
 
 def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root: Node) -> float:
     """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain;
-    NaN where there are no such two, infinity where it falls ever faster. What no weight made is a target, too, and
-    what others are not made of, as the residual of an equation.
+    NaN where there are no such two, infinity where it falls without end. What no weight made, or no other is made of,
+    as the residual of an equation, is a target, too.
     """
     pieces = [slice(*piece) for piece in pieces_of(part) if not bool(given[slice(*piece)].all())]
     ends = dict(zip([piece[0] for piece in pieces_of(part)], joined_at(root, len(pieces_of(part))), strict=False))

@@ -21,8 +21,7 @@ LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess;
 RARE = 1e-4  # batches
 SWING = 0.05  # by which a loss changes at least, whatever the outputs are
 LEARNABLE = 1e-3  # of the loss: what single outputs must gain beside constant ones
-ADAM_RATE = 1e-3
-TINY = 1e-300
+TINY, ADAM_RATE = 1e-300, 1e-3
 SMALL = 1e-4  # E[x²] of small signals
 
 

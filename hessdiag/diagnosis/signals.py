@@ -453,10 +453,8 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     those that have them at other weights as well: behind closed gates and dead ReLUs others do there.
     """
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
-    known = dict[tuple[float, ...], int]()
-    pairs = [
-        (number, known.setdefault(tuple(row), number)) for number, row in enumerate(y.flatten(1)[:, :SEVERAL].tolist())
-    ]
+    known, rows = dict[tuple[float, ...], int](), y.flatten(1)[:, :SEVERAL].tolist()
+    pairs = [(number, known.setdefault(tuple(row), number)) for number, row in enumerate(rows)]
     pairs = [(a, b) for a, b in pairs if a != b and any(not torch.equal(v[a], v[b]) for v in inputs)]
     pairs = [(a, b) for a, b in pairs if torch.equal(y[a], y[b])]
     for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):

@@ -146,6 +146,7 @@ def test_a_training_beside_four_threads_that_measure_is_the_same_step_by_step() 
                     hessdiag.learning_rates(model[:1], x, torch.ones(4, 5), steps=1, batch_size=2)
                 case 2:
                     hessdiag.surgery.normalise_output(model, x)
+                    hessdiag.surgery.scale_input(model, x)
                     hessdiag.surgery.undo(model)
                 case 3:
                     hessdiag.describe(model, x)
