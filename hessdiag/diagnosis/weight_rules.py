@@ -30,7 +30,7 @@ GROUPS, LARGE = 8.0, 1000
 BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
-BELOW_EPS, BELOW_EPS_WARNING = 0.25, (2e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
+BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
 
 
 def outliers(net: Net) -> Finding | None:
@@ -178,7 +178,7 @@ def below_epsilon(net: Net) -> Finding | None:
         gain = net.gain_of(path)
         if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
-        share = layer.out_sq / gain.weight_sq
+        share = 1.0 if math.isclose(layer.out_sq, layer.x_sq, rel_tol=1e-3) else layer.out_sq / gain.weight_sq
         if share < BELOW_EPS and (layer.x_sq >= SMALL or not share):
             hit[gain.name] = share
         elif share < BELOW_EPS:
