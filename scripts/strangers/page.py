@@ -95,8 +95,8 @@ def practised() -> Iterator[str]:
     for what, folders in PRACTISED.items():
         rows = [each for name, each in kept(PRACTICE).items() if name[-1] in folders]
         loud, healthy = [each for each in rows if each.get("loud")], [each for each in rows if "healthy" in each]
-        named, silent = [each["named"] for each in loud], [e for e in loud if e["named"] == "no"]
-        silent = [each for each in silent if not each["planted"]["first"]]
+        named = [each["named"] for each in loud]
+        silent = [each for each in loud if each["named"] == "no" and not each["planted"]["first"]]
         alarmed = [told_ for each in healthy if (told_ := each["healthy"]["first"]) and "refused" not in told_[0]]
         faulty = sum(" fault: " in told_[0] for told_ in alarmed)
         yield (
