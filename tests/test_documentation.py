@@ -262,9 +262,8 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     assert "of {} later ones {} and {}".format(*later) in readme
     assert "Of {} that commits mend, {} and {}".format(*commits) in readme
     assert "Of {} chosen to be new, {} and {}".format(*new) in readme
-    assert (
-        "Of {} rebuilt, {} and {}".format(*(sum(map(int, column)) for column in zip(*rebuilt, strict=True))) in readme
-    )
+    sums = [sum(map(int, column)) for column in zip(*rebuilt, strict=True)]
+    assert "Of {} rebuilt, {} and {}".format(*sums) in readme
     seconds = measured["whole-resnet50"]["methods"]["hessdiag"]["seconds"]["median"]
     assert f"{seconds:.0f} seconds for ResNet-50" in readme
     tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

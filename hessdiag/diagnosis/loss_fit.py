@@ -382,8 +382,9 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, 
     NaN where there are no such two, infinity where it falls without end. What no weight made, or no other is made of,
     as the residual of an equation, is a target, too.
     """
-    pieces = [slice(*piece) for piece in pieces_of(part) if not bool(given[slice(*piece)].all())]
-    ends = dict(zip([piece[0] for piece in pieces_of(part)], joined_at(root, len(pieces_of(part))), strict=False))
+    whole = [slice(*piece) for piece in pieces_of(part)]
+    pieces = [piece for piece in whole if not bool(given[piece].all())]
+    ends = dict(zip([piece.start for piece in whole], joined_at(root, len(whole)), strict=False))
     if part.targets is None or len(pieces) < 2:
         return math.nan
     noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0

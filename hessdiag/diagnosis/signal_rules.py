@@ -110,10 +110,9 @@ def nothing_arrives(net: Net) -> Finding | None:
     ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
     cut = [p.name for p in ahead_of_head if any(map(net.cuts, p.owners[:1]))]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
-    before = {o.path: [net.layers[s] for s in o.sources] for o in lost}
-    sent = {o.path: any(s.out_gradient_sq > 0 and s.out_varies > VARIES for s in before[o.path]) for o in lost}
-    passed = [o for o in lost if o.x_sq > 0 and sent[o.path]]
-    if lost and passed == lost and not (net.signals.meeting or raw_inputs(net)):
+    learns = {path for path, o in net.layers.items() if o.out_gradient_sq > 0 and o.out_varies > VARIES}
+    passes = bool(lost) and all(o.x_sq > 0 and learns & {*o.sources} for o in lost)
+    if passes and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
     ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
@@ -393,11 +392,12 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
         what = f"{signals.dropped} drops {trimmed(100 * share)} % of what it reads in training (usual: up to 50 %)."
         return grade, (), what, "Pass the share to drop, not that to keep.", share, 0.5
-    zeros = tuple(p.name for p in net.weights if p.weight_sq == 0) if signals.output_varies == 0 else ()
-    if signals.stuck and zeros:
-        what = f"Through zeros in {listed(zeros)} all examples have the same outputs, where the loss has no gradient."
-        return "fault", zeros, what, f"Draw {listed(zeros)} at random ({how_drawn(net, zeros[0])}).", 0.0, 0.0
     if signals.stuck:
+        zeros = tuple(p.name for p in net.weights if p.weight_sq == 0)
+        if zeros and signals.output_varies == 0:
+            what = "all examples have the same outputs, where the loss has no gradient."
+            advice = f"Draw {listed(zeros)} at random ({how_drawn(net, zeros[0])})."
+            return "fault", zeros, f"Through zeros in {listed(zeros)} {what}", advice, 0.0, 0.0
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
         return "fault", (), what, advice, 0.0, 0.0

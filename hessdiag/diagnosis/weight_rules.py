@@ -371,10 +371,8 @@ def left_out(net: Net) -> Finding | None:
         return None
     read = {net.siblings[p.name] for p in net.parameters if p.gradient == "some"}
     severity: Severity = "note" if read.issuperset(net.siblings[name] for name in blocks) else "warning"
-    message, advice = (
-        f"The loss does not read what is made of {listed(blocks)}.",
-        "If it is to be learnt: add its loss.",
-    )
+    message = f"The loss does not read what is made of {listed(blocks)}."
+    advice = "If it is to be learnt: add its loss."
     return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 
 
