@@ -24,6 +24,7 @@ from hessdiag.results.numbers import short
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
+LOGISTIC = ("binary_cross_entropy_with_logits", "log_sigmoid", "softplus")
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 
@@ -54,6 +55,8 @@ class Calls(TorchFunctionMode):
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
+        if name in LOGISTIC and pair and pair[0].requires_grad:
+            self.found["logits"] = name
         for told in (*self._misused(name, pair, args, kwargs), *_misread(name, pair, args, kwargs)) if pair else ():
             self.tell(*told)
 

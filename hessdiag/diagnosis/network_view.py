@@ -21,6 +21,7 @@ LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess;
 RARE = 1e-4  # batches
 SWING = 0.05  # by which a loss changes at least, whatever the outputs are
 LEARNABLE = 1e-3  # of the loss: what single outputs must gain beside constant ones
+DROPPED = 0.9  # of what a layer reads; healthy networks drop 80 % at most
 TINY, ADAM_RATE = 1e-300, 1e-3
 SMALL = 1e-4  # E[x²] of small signals
 
@@ -109,9 +110,9 @@ class Net:
         return self.named.get(f"{path}.weight".removeprefix("."))
 
     def labelled(self, label: str) -> tuple[str, ...]:
-        """Names of the weights of layers with a label."""
-        held = (o for o, layer in self.layers.items() if label in layer.labels and o in self.weight_of)
-        return tuple(dict.fromkeys(map(self.name_of, held)))
+        """Names of the weights, or gains, of layers with a label."""
+        held = (self.weight_of.get(o) or self.gain_of(o) for o, layer in self.layers.items() if label in layer.labels)
+        return tuple(dict.fromkeys(p.name for p in held if p))
 
     def bias_of(self, path: str) -> ParameterSignals | None:
         """The bias of a module."""

@@ -387,7 +387,7 @@ def joined_at(root: Node | None, count: int) -> list[Node | None]:
     return parents if len(parents) == count > 1 else []
 
 
-LOG = "LogSoftmax"
+LOG, DISTANCE = "LogSoftmax", "distance"
 
 
 def ending(
@@ -423,10 +423,10 @@ def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
     found: list[tuple[str, Bound, Bound]] = []
     while node is not None and (one := _bound_of(node := _end_of(node))):
         found.append(one)
-        node = next(iter(parents_of(node)), None)
+        node = next(iter(parents_of(node)), None) if one[0] != DISTANCE else None
     while found and found[-1][0] == LOG:  # by itself it bounds nothing
         found.pop()
-    if not found:
+    if {name for name, _, _ in found} <= {DISTANCE}:  # nor does this: it may be far
         return (), None
     *later, (_, free, _) = found
     return tuple(name for name, _, _ in found), lambda z: reduce(lambda at, one: one[2](at), reversed(later), free(z))
@@ -457,6 +457,8 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
         return (LOG if name == LOG else "softmax"), over, over
     if name == "Pow" and getattr(node, "_saved_exponent", None) in (2, 4):
         return "square", F.softplus, torch.square
+    if re.fullmatch("Sqrt|Norm|LinalgVectorNorm|EuclideanDist|Cdist", name):
+        return DISTANCE, F.softplus, torch.abs
     if name not in _RANGES:
         return None
     return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name])

@@ -7,6 +7,7 @@ from collections import Counter
 
 from hessdiag.diagnosis.network_view import (
     BLIND,
+    DROPPED,
     GATES,
     LEARNABLE,
     RARE,
@@ -38,7 +39,8 @@ BETWEEN = "Put normalisations or skip connections between these layers, or nonli
 
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
-    signals, ratio, classes = net.signals, net.loss_ratio, net.signals.loss_kind == "cross-entropy"
+    signals, ratio = net.signals, net.loss_ratio
+    classes = signals.loss_kind == "cross-entropy" or (signals.logits != "" and signals.output_sq > LARGE)
     note, warn, fault = CLASSES if classes else NUMBERS
     if not ratio > note:
         return None
@@ -72,12 +74,16 @@ def initial_loss(net: Net) -> Finding | None:
         advice = f"Multiply {name} by {factor}, {its}"
         if alike[1:]:
             advice = f"Multiply each of {listed(alike)} by {factor}, {its}"
-    return Finding("HD101", graded(surely, warn, fault) if blocks else "note", blocks, message, advice, ratio, note)
+    return Finding(
+        "HD101", graded(surely, warn, fault) if blocks or classes else "note", blocks, message, advice, ratio, note
+    )
 
 
 def _excesses(net: Net) -> dict[str, float]:
     """By what factor each weight behind the last normalisation enlarges E[x²]."""
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
+    if not (ends or net.weights):  # products of tables
+        ends = [p.name for p in net.matrices if p.weight_sq]
     scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
     if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
         return {worst_first(scalars)[0]: net.signals.output_sq}
@@ -100,7 +106,9 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
-    if not varying <= SILENT or net.zero_heads or later:
+    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
+    opens = any(p.gradient == "some" for p in zeros)
+    if not varying <= SILENT or net.zero_heads or later or opens:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
@@ -121,9 +129,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     advice = BETWEEN if {*blocks} & {*net.labelled("sigmoid")} else advice
-    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
-    opens = any(p.gradient == "some" for p in zeros)
-    severity: Severity = "fault" if varying == 0 and not opens else "warning"  # no optimiser brings it back
+    severity: Severity = "fault" if varying == 0 else "warning"  # no optimiser brings it back
     return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
 
 
@@ -390,8 +396,10 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         return "fault", (), what, advice, 1.0, 0.0
     if signals.dropped:
         share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
-        what = f"{signals.dropped} drops {trimmed(100 * share)} % of what it reads in training (usual: up to 50 %)."
-        return grade, (), what, "Pass the share to drop, not that to keep.", share, 0.5
+        of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
+        what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."
+        advice = "Pass the share to drop, not that to keep, and leave out a dropout behind the last layer."
+        return grade, (), what, advice, share, 0.5
     if signals.stuck:
         zeros = tuple(p.name for p in net.weights if p.weight_sq == 0)
         if zeros and signals.output_varies == 0:

@@ -31,12 +31,14 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, moved, varies
 from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like, pieces_of
+from hessdiag.diagnosis.network_view import DROPPED
 from hessdiag.diagnosis.roles import (
     Graph,
     at_its_end,
     attentions,
     endless_slopes,
     mixing_views,
+    unchanged,
     written_by,
 )
 from hessdiag.errors import REFUSALS
@@ -46,7 +48,6 @@ from hessdiag.network.trace import backpropagate, kept_aside
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 MAX_EXAMPLES = 64
-DROPPED = 0.9  # of what a layer reads; healthy networks drop 80 % at most
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
@@ -124,7 +125,10 @@ class SignalPass:
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
-        self.shares = {"": 0.0}  # that dropouts drop, by path
+        self.shares, self.kept = (
+            {"": 0.0},
+            dict[Any, str](),
+        )  # that dropouts drop, by path; and theirs by what they read
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
@@ -154,8 +158,7 @@ class SignalPass:
                     hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
                     hooks.enter_context(module.register_forward_hook(after, with_kwargs=True, prepend=True))
                 elif isinstance(module, _DropoutNd):
-                    note = partial(lambda path, module, *_: self.shares.update({path: module.p}), path)
-                    hooks.enter_context(module.register_forward_hook(note))
+                    hooks.enter_context(module.register_forward_hook(partial(self._note_dropout, path)))
             yield
 
     @contextmanager
@@ -200,6 +203,10 @@ class SignalPass:
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
+    def _note_dropout(self, path: str, module: _DropoutNd, _: Any, out: Tensor) -> None:
+        self.shares[path] = module.p
+        self.kept[out.grad_fn] = path
+
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
         """Say of each layer where its output goes and its input comes from; what uses each matrix; and of the outputs.
 
@@ -236,8 +243,11 @@ class SignalPass:
         strangers = {id(node.variable) for node in graph.consumers if hasattr(node, "variable")} - known
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
         most = max(self.shares, key=self.shares.__getitem__)
+        if self.shares[most] < DROPPED:
+            ends = [self.kept[node] for node in unchanged(y.grad_fn) if node in self.kept]
+            most = ends[0] if ends and self.part.targets is not None else ""
         return uses, {
-            "dropped": most if self.shares[most] >= DROPPED else "",
+            "dropped": most if self.shares[most] else "",
             "dropped_share": self.shares[most],
             "unregistered": tuple(kept[key] for key in kept if key in strangers),
             "sources": tuple(written_by(y.grad_fn, written, {})),

@@ -308,7 +308,7 @@ def dead(net: Net) -> Finding | None:
     return None
 
 
-LEAST_ROWS = 8
+LEAST_ROWS, TABLE = 8, 4
 
 
 def one_row(net: Net) -> Finding | None:
@@ -396,8 +396,15 @@ def unused(net: Net) -> Finding | None:
     message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     learn = any(p.gradient in ("some", "later") for p in net.parameters if p.trainable and len(p.shape) > 1)
-    severity = "warning" if forgotten or not learn else "note"
+    tables = [p for p in names if p.shape and p.numel >= TABLE * p.shape[-1] and _stands_alone(net, p)]
+    severity = "warning" if forgotten or tables or not learn else "note"
     return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
+
+
+def _stands_alone(net: Net, p: ParameterSignals) -> bool:
+    """Whether it is a table or another tensor that no layer multiplies by, of which there is one, as of positions."""
+    alike = [name for name, family in net.siblings.items() if family == net.siblings[p.name]]
+    return len(alike) == 1 and ("Embedding" in p.kind or not re.search("weight|bias", p.attribute))
 
 
 def _ends(net: Net, unread: list[str]) -> bool:

@@ -181,8 +181,11 @@ def _held_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, (list, tuple, dict)):
         for key, each in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _held_in(each, f"{name}[{key!r}]")
-    elif isinstance(value, Tensor) and value.requires_grad:
-        yield name, value
+    elif isinstance(value, Tensor):
+        yield from [(name, value)] * value.requires_grad
+    else:  # a layer that is no module
+        for key, each in getattr(value, "__dict__", {}).items():
+            yield from _held_in(each, f"{name}.{key}") if isinstance(each, Tensor | nn.Module) else ()
 
 
 def numbers_written(value: Tensor) -> int:

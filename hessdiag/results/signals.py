@@ -148,11 +148,12 @@ class Signals(Record):
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
+        logits: the operation in the loss that takes the outputs for logits of yes or no.
         takes, remedy, felt: what is told of an operation in the loss, as of probabilities for logits, and what to do;
             the share of examples that get a gradient.
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
-        dropped, dropped_share: name of a dropout of nearly everything, and the largest share that one drops.
+        dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
         pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
             loss over its slope.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
@@ -198,6 +199,7 @@ class Signals(Record):
     floor: float = math.nan
     broadcast: str = ""
     would_broadcast: str = ""
+    logits: str = ""
     takes: str = ""
     remedy: str = ""
     felt: float = 1.0
