@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import accumulate, product
+from itertools import accumulate, permutations, product
 from operator import mul
 from typing import Any
 
@@ -376,6 +376,15 @@ def endless_slopes(graph: Graph) -> Iterator[Node]:
             kept = getattr(below, "_saved_min", None) or (below.name().startswith("Add") and not parents_of(below)[1:])
             if not kept and 0 < least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
                 yield node
+
+
+def cancelled(graph: Graph) -> Iterator[Node]:
+    """What is x in x + (q - x), which is q: no gradient reaches x there."""
+    for node in (graph.root, *graph.consumers):
+        parents = [parent for parent, _ in node.next_functions if parent and node.name() == "AddBackward0"]
+        for x, difference in permutations(parents, 2):
+            if difference.name() == "SubBackward0" and difference.next_functions[1][0] is x:
+                yield x
 
 
 Bound = Callable[[Tensor], Tensor]

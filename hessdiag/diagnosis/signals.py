@@ -36,6 +36,7 @@ from hessdiag.diagnosis.roles import (
     Graph,
     at_its_end,
     attentions,
+    cancelled,
     endless_slopes,
     mixing_views,
     unchanged,
@@ -232,7 +233,8 @@ class SignalPass:
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
         rows = self.part.rows or next((len(v) for v in self.part.tensors if v.dim()), 1)  # of a graph
-        for label, nodes in (("mixed", mixing_views(graph, rows)), ("root", endless_slopes(graph))):
+        noted = {"mixed": mixing_views(graph, rows), "root": endless_slopes(graph), "cancelled": cancelled(graph)}
+        for label, nodes in noted.items():
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}

@@ -357,7 +357,13 @@ def _adapted(net: Net, frozen: ParameterSignals) -> bool:
 def detached(net: Net) -> Finding | None:
     """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
-    if not (blocks := tuple(p.name for p in sorted(cut, key=net.place, reverse=True))):
+    blocks = tuple(p.name for p in sorted(cut, key=net.place, reverse=True))
+    if not blocks and (blocks := net.labelled("cancelled")):
+        message = (
+            f"What {listed(blocks)} writes is added and taken off again, as in x + (q - x): no gradient gets there."
+        )
+        return Finding("HD403", "warning", blocks, message, "Detach that: `x + (q - x).detach()`.", 1.0, 0.0)
+    if not blocks:
         return None
     message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
     advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."

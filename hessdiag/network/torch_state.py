@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -574,10 +575,18 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
     return y if as_given else y.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def _multi_head_attention(*args: Any, need_weights: bool = True, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    """Attend with weights, which torch computes by plain products."""
-    y, weights = F.multi_head_attention_forward(*args, **kwargs | {"training": False}, need_weights=True)  # type: ignore[misc]
-    return y, weights if need_weights else None
+_TORCHS = F.multi_head_attention_forward
+_attend_of_torch = (
+    FunctionType(  # as torch has it, where rows of which all is masked attend to nothing, in plain products
+        _TORCHS.__code__,
+        vars(F) | {"scaled_dot_product_attention": _attention, "has_torch_function": lambda _: False},
+        argdefs=_TORCHS.__defaults__,
+    )
+)
+
+
+def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
+    return _attend_of_torch(*args, **kwargs | {"training": False})
 
 
 def _bind(tensor: Tensor, value: Tensor) -> None:

@@ -837,6 +837,13 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"lengths of {factor}", lambda factor=factor: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4, False)
         .apply(lambda m: m.weight.data.mul_(factor))), (X, X[:, :1]), lambda y, t: (y.square().sum(1) - t[:, 0].square()
         ).square().mean(), said) for factor, said in ((1, ""), (0, "HD113"))),
+    ("words padded in front, and no later ones", lambda: net(lambda m, x: m.o(m.a(m.e(x), nn.Transformer
+        .generate_square_subsequent_mask(8), torch.zeros_like(x, dtype=torch.float).masked_fill(x < 5, -torch.inf))
+        .flatten(1)), e=nn.Embedding(9, 4), a=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+        o=nn.Linear(32, 3)), (WORDS.sort(1).values, T), None, ""),
+    ("codes that are added, and not detached", lambda: net(lambda m, x: (lambda z: m.d(z + (m.c[(z @ m.c.T).argmax(1)]
+        - z)))(m.e(x)), e=nn.Linear(4, 4), c=nn.Parameter(torch.randn(9, 4)), d=nn.Linear(4, 3)), (X, T), None,
+        "HD403"),
     ("a dropout of the outputs", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Dropout(0.3)),
         (X, T), None, "HD113"),
     *((f"positions made, added: {added}", lambda added=added: net(lambda m, x: m.last((m.t(x) + added * m.p if added
