@@ -394,7 +394,7 @@ def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, floa
         what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return "fault", (), what, advice, 1.0, 0.0
-    if signals.dropped:
+    if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
         share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
         of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
         what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."

@@ -101,7 +101,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD105", lambda v: network(loss_kind="other", pull=v), 999.0, 1001.0),
     ("HD105", lambda v: network(layers={"l0": {"x_varies": v}}), 1.1e-3, 0.9e-3),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": 200.0, "x_varies": v}}), 0.0, 0.1),
-    ("HD113", lambda v: network(dropped="drop" if v else "", dropped_share=0.8), 0, 1),
+    ("HD113", lambda v: network(dropped="drop", dropped_share=v), 0.89, 0.91),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": v}}), 99.0, 101.0),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": v, "out_varies": 1e-3}}), 1.1e-5, 0.9e-5),
     ("HD106", layer_of("saturated"), 0.49, 0.51),
@@ -844,8 +844,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("codes that are added, and not detached", lambda: net(lambda m, x: (lambda z: m.d(z + (m.c[(z @ m.c.T).argmax(1)]
         - z)))(m.e(x)), e=nn.Linear(4, 4), c=nn.Parameter(torch.randn(9, 4)), d=nn.Linear(4, 3)), (X, T), None,
         "HD403"),
-    ("a dropout of the outputs", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3), nn.Dropout(0.3)),
-        (X, T), None, "HD113"),
+    *((f"a dropout of the outputs: {rule}", lambda: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3),
+        nn.Dropout(0.3)), (X, t), None, rule) for t, rule in ((T, ""), (X[:, :3], "HD113"))),
     *((f"positions made, added: {added}", lambda added=added: net(lambda m, x: m.last((m.t(x) + added * m.p if added
         else m.t(x)).flatten(1)), t=nn.Embedding(9, 4), p=nn.Parameter(torch.randn(8, 4)), last=nn.Linear(32, 3)),
         (WORDS, T), None, said) for added, said in ((1, ""), (0, "HD403"))),
