@@ -114,7 +114,9 @@ def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
     """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
     if bool(y.isfinite().all()):
         return
+    which = first_broken(lambda: batch.run(model), model)
     if bool(y[y != -math.inf].isfinite().all()):
-        why = "outputs of -inf, as of masked logits or log(0): mask them with a number, as in masked_fill(mask, -1e9)"
-        raise HessdiagError(f"the model returned {why}")
-    raise HessdiagError(f"the model returned NaN or infinite outputs: {first_broken(lambda: batch.run(model), model)}")
+        raise HessdiagError(
+            f"the model returned outputs of -inf: {which}; mask with a number, not -inf"
+        )
+    raise HessdiagError(f"the model returned NaN or infinite outputs: {which}")

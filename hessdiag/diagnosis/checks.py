@@ -108,7 +108,12 @@ def _again(
     watched = watch(model, few, blocks)
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
         why = "a layer draws random numbers and is no dropout, or keeps a state; leave that out, or pass mode='eval'"
-        raise HessdiagError(f"two forward passes of the same batch differ: {why} (--eval) if it does so in training")
+        why += " (--eval) if it does so in training"
+        leaves = [getattr(node, "variable", None) for node in walk(watched[0].y.grad_fn, parents_of)]
+        registered = {id(p) for p in model.parameters()}
+        for p in (leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in registered):
+            why = f"a parameter of shape {tuple(p.shape)} is made in each: make its layer in `__init__`"
+        raise HessdiagError(f"two forward passes of the same batch differ: {why}")
     return (*examples_apart(model, few, blocks, watched, seed=seed)[:2], poured(*watched, few.size))
 
 

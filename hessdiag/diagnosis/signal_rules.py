@@ -25,6 +25,7 @@ from hessdiag.results.numbers import root, short, trimmed, whole
 from hessdiag.results.signals import ALIKE
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
+SURE = 3.0  # of a binary cross-entropy: logits of such size on the wrong side
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
@@ -40,7 +41,8 @@ BETWEEN = "Put normalisations or skip connections between these layers, or nonli
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
     signals, ratio = net.signals, net.loss_ratio
-    classes = signals.loss_kind == "cross-entropy" or (signals.logits != "" and signals.output_sq > LARGE)
+    logits = signals.logits and (signals.output_sq > LARGE or signals.initial_loss > SURE > signals.chance_loss)
+    classes = signals.loss_kind == "cross-entropy" or logits
     note, warn, fault = CLASSES if classes else NUMBERS
     if not ratio > note:
         return None
@@ -51,7 +53,9 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
-    if signals.output_sq < 1 and path:  # small outputs, and yet a bad guess: the bias does not know the labels
+    if (
+        signals.output_sq < 1 and path and not logits
+    ):  # small outputs, and yet a bad guess: the bias does not know the labels
         name = (net.bias_of(path) or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
@@ -63,7 +67,8 @@ def initial_loss(net: Net) -> Finding | None:
         return Finding("HD101", graded(surely, warn, fault), (bias.name,), message, advice, ratio, note)
     excess = {name: times for name, times in _excesses(net).items() if net.named[name].gradient != "none"}
     blocks = worst_first(excess)[:1]
-    message = f"{what}. Outputs are of size {root(signals.output_sq)}, through {listed(blocks)}."
+    size = f"are of size {root(signals.output_sq)}" if signals.output_sq > 1 else f"saturate the {signals.bounded}"
+    message = f"{what}. Outputs {size}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
     if name in excess and net.named[name].fan_in and net.named[name].weight_sq > UNDRAWN:
@@ -535,7 +540,8 @@ def linear_pair(net: Net) -> Finding | None:
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
-    linear = all(layer.labels and {"linear", "output"} >= {*layer.labels} for layer in net.layers.values())
+    ahead = [o for path, o in net.layers.items() if path not in net.signals.sources]
+    linear = all(o.labels and {"linear", "output"} >= {*o.labels} for o in ahead)
     message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
     return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
