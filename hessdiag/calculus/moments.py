@@ -129,8 +129,7 @@ def flattened(profile: Tensor | None, flat: float, whole: float) -> Tensor | Non
 def by_position(sq: Tensor) -> Tensor:
     """E[x²] of each position, the one dimension before the last."""
     kept = distinct(sq)
-    mean = kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2])
-    return mean.expand(sq.shape[-2])
+    return kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2]).expand(sq.shape[-2])
 
 
 def mixed(sizes: Sequence[float], moments: Sequence[Moments]) -> Tensor | None:
@@ -263,13 +262,9 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
     x = common[:, None] + own  # (nodes of the shared part, of the own part)
-    y = (phi.function(x) * weights).sum(1)
     slopes = phi.derivative(x)
-    sizes = (
-        (y, alone.sq),
-        ((slopes * weights).sum(1), alone.slope_sq),
-        ((x * slopes * weights).sum(1), q * alone.slope_sq),
-    )
+    y, steep, lean = ((each * weights).sum(1) for each in (phi.function(x), slopes, x * slopes))
+    sizes = ((y, alone.sq), (steep, alone.slope_sq), (lean, q * alone.slope_sq))
     return tuple(float((weights * v.square()).sum()) / size if size else math.nan for v, size in sizes)
 
 
@@ -286,8 +281,7 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     own = math.sqrt(max(1 - mean - shared, 1e-12))
     # density of the largest of `count` independent standard normals
     step = float(z[1] - z[0])
-    edges = torch.cat([z - step / 2, z[-1:] + step / 2])
-    mass = torch.special.ndtr(edges).pow(count).diff()  # (nodes,)
+    mass = torch.special.ndtr(torch.cat([z - step / 2, z[-1:] + step / 2])).pow(count).diff()  # (nodes,)
     x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
     y = phi.function(x)
     given = (y * mass).sum(1)
@@ -422,9 +416,7 @@ def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
         return 1.0
     if "Norm" in type(module).__name__:
         return 1.0 if attribute == "weight" else 0.0
-    if isinstance(module, nn.PReLU):
-        return 0.25**2
-    return math.nan
+    return 0.25**2 if isinstance(module, nn.PReLU) else math.nan
 
 
 @dataclass(frozen=True)

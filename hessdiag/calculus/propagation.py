@@ -54,12 +54,9 @@ def initial_values(
 
 
 def _input(shape: tuple[int, ...], inputs: InputMoments, *, last: bool) -> Activation:
-    return Activation(
-        sq=torch.tensor(inputs.sq, dtype=torch.float64).expand(shape),
-        site_correlation=inputs.correlation,
-        example_correlation=inputs.correlation,
-        positions=math.prod(shape[1:-1] if last else shape[2:]),
-    )
+    sq, c = torch.tensor(inputs.sq, dtype=torch.float64).expand(shape), inputs.correlation
+    positions = math.prod(shape[1:-1] if last else shape[2:])
+    return Activation(sq, site_correlation=c, example_correlation=c, positions=positions)
 
 
 def _of_numbers(actual: Tensor, name: str) -> Activation:
