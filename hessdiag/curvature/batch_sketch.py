@@ -72,10 +72,8 @@ def sketch_per_batch(
     first = min(directions_for(size, sides=sides_of(problem.loss)), max_products)
     value, stderr, spent = two_stages(measure, first, least=LEAST, most=max_products, own=(own, own), rtol=rtol)
     rounds = _Rounds.of(problem, memory, spent[-1])
-    reason = (
-        f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
-    )
-    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
+    how = f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
+    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=how)
 
 
 @dataclass(frozen=True)

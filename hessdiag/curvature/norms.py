@@ -63,9 +63,7 @@ class Curvature:
                 return "unmeasured"
             if stderr == 0:
                 return "exact"
-            if self.rtol is None:
-                return "sampled"
-            return "rtol" if stderr <= self.rtol * value else "budget"
+            return "sampled" if self.rtol is None else "rtol" if stderr <= self.rtol * value else "budget"
 
         return list(map(of, self.frobenius_sq.diagonal(), self.stderr.diagonal()))
 

@@ -138,13 +138,11 @@ def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int)
 
     Sizes are tr(G)² from a few directions, relative to the mean over examples; half of the chances are alike for all.
     """
-    directions, parts = Directions(LEAST, name="sizes"), []
-    for part in problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk)):
-        X = products_of(problem, part, directions, seed)
-        parts.append(X.diagonal(dim1=2, dim2=3).sum(dim=2).square())
-    sizes = torch.cat(parts, dim=1)  # (L, B)
-    own = (sizes / sizes.mean(dim=1, keepdim=True)).nan_to_num().mean(dim=0)
-    shares = (0.5 + 0.5 * own).cpu().numpy()
+    directions = Directions(LEAST, name="sizes")
+    parts = problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk))
+    own = [products_of(problem, part, directions, seed).diagonal(dim1=2, dim2=3).sum(dim=2).square() for part in parts]
+    sizes = torch.cat(own, dim=1)  # (L, B)
+    shares = (0.5 + 0.5 * (sizes / sizes.mean(dim=1, keepdim=True)).nan_to_num().mean(dim=0)).cpu().numpy()
     shares *= len(shares) / shares.sum()
     ends, points = np.cumsum(shares) / len(shares), (np.arange(count) + 0.5) / count
     chosen = np.minimum(np.searchsorted(ends, points), len(shares) - 1)
@@ -218,9 +216,9 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
         samples = []
         try:
             for y, moved in weight_jvps(problem, part, scales, BASIS, seed):
-                root = problem.loss.has_root
-                along = problem.loss.root_transposed_product(y, part.targets, moved) if root else moved
-                samples.append(along.flatten(1))
+                if problem.loss.has_root:
+                    moved = problem.loss.root_transposed_product(y, part.targets, moved)
+                samples.append(moved.flatten(1))
                 advance("bases")
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             if is_out_of_memory(error):

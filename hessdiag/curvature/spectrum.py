@@ -181,8 +181,7 @@ def _eigenvalues(gram: Tensor, sign: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(gram)
         root = vectors * values.clamp(min=0).sqrt()
         gram = root.T @ (sign.unsqueeze(1) * root)
-    found: Tensor = torch.linalg.eigvalsh(gram)
-    return found
+    return torch.linalg.eigvalsh(gram)  # type: ignore[no-any-return]
 
 
 class Lanczos:

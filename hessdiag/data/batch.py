@@ -165,8 +165,7 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"
         raise HessdiagError(f"the model returned {y.dtype} outputs: {how}")
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
-    form = Form(flat or y.dim() == 1, at)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, form, -1 if last else None)
+    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, Form(flat or y.dim() == 1, at), -1 if last else None)
 
 
 def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int = 0) -> Tensor:

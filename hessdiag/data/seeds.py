@@ -117,8 +117,7 @@ class Noise(TorchFunctionMode):
 
 def _gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """`F.gumbel_softmax`, of operations."""
-    noise = -torch.empty_like(logits).exponential_().log()
-    soft = ((logits + noise) / tau).softmax(dim)
+    soft = ((logits - torch.empty_like(logits).exponential_().log()) / tau).softmax(dim)
     if not hard:
         return soft
     return torch.zeros_like(logits).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0) - soft.detach() + soft

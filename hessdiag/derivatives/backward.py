@@ -78,9 +78,7 @@ def block_vjps(
 def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
     """The one call of a linear layer that writes the outputs, if there is one."""
     writing = [call for call in traced.calls if writes_outputs(traced.y, call.output_edge)]
-    if len(writing) != 1 or type(model.get_submodule(writing[0].owner)) is not nn.Linear:
-        return None
-    return writing[0]
+    return writing[0] if len(writing) == 1 and type(model.get_submodule(writing[0].owner)) is nn.Linear else None
 
 
 def jacobians_of(
@@ -361,5 +359,4 @@ def mean_gradient(network: FunctionalModel, loss: Loss, leaves: Values, batch: B
     """Outputs y, detached, and the gradient of the batch's mean loss in each leaf; 0 where y does not depend on it."""
     y = network(leaves, batch)
     own = loss.of_batch(batch.targets, y).gradient(y.detach(), batch.targets).detach() / batch.size
-    found = reverse_gradient(y, leaves, own.to(y))
-    return y.detach(), {name: gradient.to_dense() for name, gradient in found.items()}
+    return y.detach(), {name: g.to_dense() for name, g in reverse_gradient(y, leaves, own.to(y)).items()}

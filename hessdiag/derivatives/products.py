@@ -332,8 +332,7 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         return self.problem.shape.chunk(1, memory=self.memory)
 
     def _matmat(self, X: Any) -> Any:
-        given = torch.from_numpy(np.array(X, dtype=self.dtype))
-        return self.torch_matmat(given.to(self.like.device)).cpu().numpy()
+        return self.torch_matmat(torch.from_numpy(np.array(X, dtype=self.dtype))).cpu().numpy()
 
     def _adjoint(self) -> CurvatureOperator:
         return self

@@ -102,8 +102,7 @@ def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: in
     forward = sum(layer.forward_macs for layer in shape.layers.values())
     if not how.in_output_space:
         count = probe.probes_for(batch_size if per == "example" else 1)
-        columns = sum(block.numel if how.method == "exact" else min(count, block.numel) for block in blocks)
-        return PRODUCT_COST * columns
+        return PRODUCT_COST * sum(b.numel if how.method == "exact" else min(count, b.numel) for b in blocks)
     N = shape.outputs
     if how.method == "sketch" and per == "example":
         N = sketch.directions_for(batch_size) + 2 * min(sketch.BASIS, shape.outputs)

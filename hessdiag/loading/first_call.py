@@ -161,9 +161,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
 
 def _usual(targets: Tensor | None) -> str:
     """The loss that goes with targets: numbers, classes, or none."""
-    if targets is None:
-        return "random-quadratic"
-    return "mse" if targets.is_floating_point() else "cross-entropy"
+    return "random-quadratic" if targets is None else "mse" if targets.is_floating_point() else "cross-entropy"
 
 
 def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
@@ -207,8 +205,7 @@ def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Se
     if compared:
         what = "the loss of an example alone that the model returned has no gradient, as where a batch is compared:"
         raise CoupledError(f"{what} pass per='batch' (--per batch)")
-    layout = Layout.of(returned, size=some.rows, pick=own_loss)
-    return Road(_itself, layout, together=True, draws=some.noise)
+    return Road(_itself, Layout.of(returned, size=some.rows, pick=own_loss), together=True, draws=some.noise)
 
 
 def _is_that(

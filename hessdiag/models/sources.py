@@ -276,8 +276,7 @@ def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any
 
     def build(**options: Any) -> Any:
         module: nn.Module = timm.create_model(name, pretrained=False, **options)
-        settings = getattr(module, "pretrained_cfg", None) or {}
-        size = as_size(settings.get("input_size"))
+        size = as_size((getattr(module, "pretrained_cfg", None) or {}).get("input_size"))
         return (module, size) if size else module
 
     return build

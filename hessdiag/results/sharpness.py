@@ -134,14 +134,13 @@ class Sharpness(Printed, BlockSharpness):
         lines += [f"! The block of {name} has no information: products with it are rounding." for name in empty]
         if detail == "brief":
             return plain_text(lines)
-        left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"]
         return plain_text([
             *lines,
             f"{MATRICES[self.matrix]} of the mean loss of {self.batch_size} examples, {self.loss}, {MODES[self.mode]}",
             *("", with_values(TITLES, [_cells(each) for each in self]), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
-            *left,
+            *(f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"),
         ])  # fmt: skip
 
 

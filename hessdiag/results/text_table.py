@@ -108,6 +108,11 @@ def siblings(named: Sequence[tuple[str, Hashable]]) -> dict[str, list[int]]:
     return labels
 
 
+def label(names: Sequence[str], limit: int = 3) -> str:
+    """Layers of parameters in a sentence, siblings in one."""
+    return few(siblings([(name, None) for name in names]), limit)
+
+
 def layer_of(name: str) -> str:
     """The layer whose weight has this name; the name itself where it is that of another parameter.
 
@@ -194,9 +199,5 @@ def grouped(title: str, reasons: Iterable[tuple[str, str]], *, whole: bool = Fal
     alike: dict[str, list[str]] = {}
     for name, reason in reasons:
         alike.setdefault(reason, []).append(name)
-    lines = [
-        f"  {name}: {reason}"
-        for reason, names in alike.items()
-        for name in (names if whole else [few(siblings([(each, None) for each in names]))])
-    ]
+    lines = [f"  {name}: {reason}" for reason, names in alike.items() for name in (names if whole else [label(names)])]
     return [title, *lines] if lines else []

@@ -160,8 +160,7 @@ def _scale(maps: Sequence[Array], *, relative: bool) -> LogNorm:
 
 
 def _notes(panels: Sequence[Setups]) -> list[str]:
-    grey = any(not style.drawable(panel.normalized()).all() for panel in panels)
-    notes = ["grey: zero or undefined"] if grey else []
+    notes = ["grey: zero or undefined"] if not all(style.drawable(p.normalized()).all() for p in panels) else []
     if any(np.any(panel.estimator_stderr) for panel in panels):  # NaN counts
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.concatenate([(p.estimator_stderr / p.frobenius_sq).ravel() for p in panels])

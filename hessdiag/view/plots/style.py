@@ -45,8 +45,7 @@ def context(seaborn_style: str = "ticks") -> Iterator[None]:
 def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (), compress: bool = False) -> None:
     """Put the title above, the caption below and the legend beside all axes, and let matplotlib lay them out."""
     width = figure.get_figwidth()
-    titled = textwrap.fill(printable(title), int(13 * width))
-    figure.suptitle(titled, x=0.01, ha="left", fontsize=TITLE, weight="bold")
+    figure.suptitle(textwrap.fill(printable(title), int(13 * width)), x=0.01, ha="left", fontsize=TITLE, weight="bold")
     noted = textwrap.fill(note, int(19 * width), break_on_hyphens=False)
     figure.supxlabel(noted, x=0.01, ha="left", fontsize=SMALL, color=MUTED)
     if legend:
