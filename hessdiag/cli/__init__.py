@@ -18,11 +18,9 @@ from hessdiag.cli.sharpness import sharpness
 HELP = "Checks a PyTorch model before you train it, and names the layer to repair."
 
 app = typer.Typer(
-    name="hessdiag",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
+    name="hessdiag", context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None,
     pretty_exceptions_enable=False,
-)
+)  # fmt: skip
 
 
 @app.callback(help=HELP, invoke_without_command=True)

@@ -78,12 +78,11 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int]) -> Curvature:
     """The mean over all examples, from means over batches of `sizes` examples that were measured independently."""
     weights = np.array(sizes, dtype=np.float64) / sum(sizes)
     return replace(
-        parts[0],
-        frobenius_sq=np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1),
+        parts[0], frobenius_sq=np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1),
         stderr=np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1)),
         products=np.max([part.products for part in parts], axis=0),
         traces=np.tensordot(weights, [part.traces for part in parts], axes=1),
-    )
+    )  # fmt: skip
 
 
 def mean_of_some(

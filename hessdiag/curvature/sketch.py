@@ -171,8 +171,7 @@ class Directions:
 
     def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
-        classes = self._classes(problem, part, seen, seed)
-        if classes is not None:
+        if (classes := self._classes(problem, part, seen, seed)) is not None:
             return classes
         y = seen.y.detach()
         z = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
@@ -271,8 +270,6 @@ def weight_jvps(
 def may_draw_classes(problem: Problem) -> bool:
     """Whether sizes allow it: a layer writes many classes at many positions, and all blocks have a rule."""
     shape = problem.shape
-    if shape.returned != shape.outputs or shape.positions < MANY_POSITIONS:
-        return False
-    if not isinstance(problem.loss, CrossEntropy) or shape.outputs // shape.positions < MANY_CLASSES:
-        return False
-    return all(block.structured and block.kind != "scalar" for block in problem.blocks)
+    fits = shape.returned == shape.outputs and shape.positions >= MANY_POSITIONS
+    many = isinstance(problem.loss, CrossEntropy) and shape.outputs >= MANY_CLASSES * shape.positions
+    return fits and many and all(block.structured and block.kind != "scalar" for block in problem.blocks)

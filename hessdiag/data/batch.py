@@ -404,12 +404,11 @@ class Batch:
 
     def select(self, examples: Sequence[int]) -> Batch:
         """The examples of those numbers, in that order."""
-        index = torch.tensor(examples)
-        return self.map(lambda value: value[index.to(value.device)], size=len(examples))
+        return self.map(lambda value: value[list(examples)], size=len(examples))
 
     def among_all(self, examples: Sequence[int]) -> Batch:
         """Examples of a whole batch, each measured within it."""
-        targets = None if self.targets is None else self.targets[torch.tensor(examples).to(self.targets.device)]
+        targets = None if self.targets is None else self.targets[list(examples)]
         return self._of(tuple(examples), targets)
 
     def _of(self, within: tuple[int, ...], targets: Tensor | None) -> Batch:

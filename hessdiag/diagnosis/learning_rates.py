@@ -173,8 +173,7 @@ def pairs_of(
     Where there are too few of them, both batches of a pair are all examples.
     """
     if not are_fresh(batches, batch_size):
-        wholes = batches if batches[0].structure else [Batch.concatenate(batches)]
-        yield from cycle((whole, whole) for whole in wholes)
+        yield from cycle((each, each) for each in (batches if batches[0].structure else [Batch.concatenate(batches)]))
     if len(batches) > 1:
         turns = cycle(chain(batches, more))
         yield from zip(turns, turns, strict=False)

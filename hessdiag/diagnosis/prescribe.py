@@ -162,8 +162,7 @@ def prescribe(
     if before.method == "none":
         raise HessdiagError(before.method_reason)
     scaled = _copy(model)
-    few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)
-    left_out = _left_out(before, scaled, few, before.seed)
+    left_out = _left_out(before, scaled, replace(stream[0], output=options.get("output")).narrow(0, TRIED))
     names = [block.name for block in before.weights if block.name not in left_out]
     if not names:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
@@ -191,9 +190,9 @@ def prescribe(
     )  # fmt: skip
 
 
-def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dict[str, str]:
+def _left_out(report: Report, scaled: nn.Module, batch: Batch) -> dict[str, str]:
     """Name the weights that are not balanced, and why; `scaled` computes the same as before."""
-    invariant, y = scale_invariant(report), _outputs(scaled, batch, seed)
+    invariant, y = scale_invariant(report), _outputs(scaled, batch, report.seed)
     found = {}
     for block in report.weights:
         value = block.avg_sq_singular_value
@@ -207,7 +206,7 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
             except HessdiagError as error:
                 found[block.name] = str(error).rpartition(":")[0]
                 continue
-            if float((_outputs(scaled, batch, seed) - y).norm()) > MAX_CHANGE * (float(y.norm()) or 1.0):
+            if float((_outputs(scaled, batch, report.seed) - y).norm()) > MAX_CHANGE * (float(y.norm()) or 1.0):
                 found[block.name] = "the model reads it outside of the layer that holds it"
             rescale_weight(scaled, block.name, 0.5)
     return found

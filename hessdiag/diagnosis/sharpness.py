@@ -119,8 +119,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
         **vars(whole) | {"name": type(model).__name__}, blocks=tuple(found), off_diagonal_share=1 - share,
         off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm, matrix=matrix, mode=mode,
         loss=problem.loss.name, batch_size=problem.batch.rows or 1, how=why, seed=seed, device=first.device.type,
-        dtype=str(first.dtype).removeprefix("torch."), skipped=problem.skipped,
-        versions=versions(),
+        dtype=str(first.dtype).removeprefix("torch."), skipped=problem.skipped, versions=versions(),
     )  # fmt: skip
 
 

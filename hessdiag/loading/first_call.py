@@ -83,7 +83,8 @@ def first_call(
                 raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
             with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
                 dry = try_model(model, batch, found, examples=TRIED[settings.per])
-            resolved = read_loss(model, batch, road.loss, dry.outputs, **settings.of_loss, linear=settings.quick)
+            how = {key: getattr(settings, key) for key in ("per", "seed", "class_dim", "matrix")}
+            resolved = read_loss(model, batch, road.loss, dry.outputs, **how, linear=settings.quick)
             coupled = any(taken)
             if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
                 what = "a normalisation joins the examples, and the model returns a number of them all: pass"

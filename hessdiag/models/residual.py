@@ -205,9 +205,8 @@ class PreconditionedResNet(nn.Module):
         self.stem = convolution(3, base, kernel, c=1.0, stride=stride, bias=True)
         self.stem_scale = Scale(kernel**-0.5)  # the stem's kernel is not the typical one (Section 6.2)
         plan = bottlenecks(depth, base=base)
-        self.blocks = nn.Sequential(
-            *[PreconditionedBlock(block, printed=printed, curvature=curvature) for block in plan]
-        )
+        blocks = [PreconditionedBlock(block, printed=printed, curvature=curvature) for block in plan]
+        self.blocks = nn.Sequential(*blocks)
         self.last_scale = Scale(math.sqrt(2))  # undoes the ReLU
         self.last_bias = ChannelBias(plan[-1].fan_out)
         self.dropout = nn.Dropout(dropout)

@@ -208,9 +208,7 @@ def ratio_of(before: float, after: float) -> float:
     if not (before >= 0 and after >= 0) or math.isinf(before) or math.isinf(after):
         return math.nan
     before, after = (0.0 if value < MIN_SQUARE else value for value in (before, after))
-    if before == 0:
-        return 1.0 if after == 0 else math.inf
-    return after / before
+    return after / before if before else math.inf if after else 1.0
 
 
 def resampled_factor(numel: int) -> float:

@@ -76,9 +76,7 @@ def percent(share: float) -> str:
     >>> percent(0.0473), percent(0.0001), percent(1.5), percent(math.nan)
     ('4.7', '<0.1', '150', '–')
     """
-    if 0 < 100 * share < 0.05:
-        return "<0.1"
-    return f"{100 * share:.1f}" if 0 < 100 * share < 99.95 else short(100 * share)
+    return "<0.1" if 0 < 100 * share < 0.05 else f"{100 * share:.1f}" if 0 < 100 * share < 99.95 else short(100 * share)
 
 
 def spread(values: Sequence[float]) -> float:
@@ -92,9 +90,7 @@ def spread(values: Sequence[float]) -> float:
     if not values or any(math.isnan(v) or v < 0 for v in values):
         return math.nan
     low, high = min(values), max(values)
-    if low == 0:
-        return math.nan if high == 0 else math.inf
-    return high / low
+    return high / low if low else math.inf if high else math.nan
 
 
 def away(ratio: float) -> float:

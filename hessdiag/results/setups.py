@@ -320,10 +320,9 @@ class InitCheck(Printed, Record):
 
     def _cells(self, scheme: SchemeCheck) -> list[str]:
         sigma, gamma, nu = (scheme.spread(key) for key in KEYS)
-        between = "" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"
         return [
             f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init,
-            short(sigma.value) + between,
+            short(sigma.value) + ("" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"),
             *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean, scheme.output_variance_mean)),
         ]
 

@@ -142,8 +142,7 @@ def _table_lines(table: TextTable, width: int | None) -> list[str]:
     kept = len(widths)
     missing = ""
     if width is not None:
-        name = min(widths[0], MIN_NAME)
-        while kept > 2 and name + sum(GAP + each for each in widths[1:kept]) > width:
+        while kept > 2 and min(widths[0], MIN_NAME) + sum(GAP + each for each in widths[1:kept]) > width:
             kept -= 1
         names = fit_names([row[0] for row in cells[1:]], max(LEAST_NAME, width - sum(GAP + w for w in widths[1:kept])))
         for row, fitted in zip(cells[1:], names, strict=True):

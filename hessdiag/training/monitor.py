@@ -180,8 +180,7 @@ class Monitor:
 
     def _step(self, inputs: Inputs, targets: Inputs | None, number: int) -> Record | None:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        idle = self.stopped or (distributed and torch.distributed.get_rank() > 0)
-        if idle or not self._cadence.due():
+        if self.stopped or (distributed and torch.distributed.get_rank() > 0) or not self._cadence.due():
             return None
         batch = self._read(inputs, targets) if not self.history else None
         try:
