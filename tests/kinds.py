@@ -21,10 +21,9 @@ Make = Callable[[], nn.Module]
 
 
 def mlp(
-    middle: Callable[[Any, Tensor], Any] = lambda m, h: h.tanh(),
-    wrap: Callable[[Tensor], Any] = lambda y: y,
+    middle: Callable[[Any, Tensor], Any] = lambda m, h: h.tanh(), wrap: Callable[[Tensor], Any] = lambda y: y,
     **held: Callable[[], Any],
-) -> Make:
+) -> Make:  # fmt: skip
     """Two layers with something between them, a smooth non-linearity at least, and around what they return."""
 
     def make() -> nn.Module:

@@ -140,8 +140,7 @@ def padded() -> nn.Module:
     """`nn.TransformerEncoder` with a padding mask, which has kernels of its own for inference."""
 
     def forward(m: Any, x: Tensor, padding: Tensor) -> Tensor:
-        h = m.encode(x, src_key_padding_mask=padding)
-        return m.last(h.masked_fill(padding.unsqueeze(2), 0).sum(1))
+        return m.last(m.encode(x, src_key_padding_mask=padding).masked_fill(padding.unsqueeze(2), 0).sum(1))
 
     layer = nn.TransformerEncoderLayer(4, 2, 2, dropout=0.0, batch_first=True)
     return Net(forward, encode=nn.TransformerEncoder(layer, 1), last=nn.Linear(4, 2)).eval()

@@ -66,8 +66,7 @@ def test_multipliers_multiply_in_one_place_and_those_of_the_network_stay() -> No
     model = nn.Sequential()
     model.add_module("fc", nn.Linear(3, 2))
     model.add_module("output_scale", Scale(0.5))
-    assert surgery.undo(model) == 0
-    assert len(model) == 2
+    assert (surgery.undo(model), len(model)) == (0, 2)
 
 
 @pytest.mark.parametrize("carry", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
@@ -195,8 +194,7 @@ def test_a_rescaled_weight_changes_its_own_numbers_by_a_power_and_nothing_else(m
     y, before, s = model(x), diagnose(model, x, **PLAIN), 1.7
     surgery.rescale_weight(model, "0.weight", s)
     torch.testing.assert_close(model(x), y, rtol=1e-12, atol=1e-12)
-    after = diagnose(model, x, **PLAIN)
-    for old, new in zip(before.blocks, after.blocks, strict=True):
+    for old, new in zip(before.blocks, diagnose(model, x, **PLAIN).blocks, strict=True):
         power = -4 if old.name == "0.weight" else 0
         for key in ("avg_sq_singular_value", "nu", "gamma", "gamma_intrinsic"):
             expected = getattr(old, key) * s**power
@@ -227,8 +225,6 @@ def test_a_scale_multiplies_forward_and_backward_and_is_saved_untrained() -> Non
     assert (y.tolist(), x.grad.tolist()) == ([3.0, -6.0], [3.0, 3.0])
     other = Scale(1.0)
     other.load_state_dict(Scale(0.25).state_dict())
-    assert float(other.factor) == 0.25
-    assert repr(other) == "Scale(0.25)"
-    assert list(other.parameters()) == []
+    assert (float(other.factor), repr(other), list(other.parameters())) == (0.25, "Scale(0.25)", [])
     with pytest.raises(HessdiagError, match="a fixed multiplier is finite and not 0"):
         Scale(math.nan)

@@ -124,9 +124,8 @@ def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
     ratios = []
     for report in reports:
         scalar = next(b for b in report.blocks if b.kind == "scalar")
-        assert scaling.gamma_intrinsic(scaling=scalar.activation_scaling, numel=1, weight_sq=u**2) == pytest.approx(
-            scalar.gamma, rel=1e-6
-        )
+        intrinsic = scaling.gamma_intrinsic(scaling=scalar.activation_scaling, numel=1, weight_sq=u**2)
+        assert intrinsic == pytest.approx(scalar.gamma, rel=1e-6)
         ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
     assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
 

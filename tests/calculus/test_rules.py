@@ -31,8 +31,7 @@ def _check(build, size, *, rel=0.05, init=None):
     simulated = torch.tensor([_simulate(build, size, seed) for seed in range(DRAWS)], dtype=torch.float64).log()
     torch.manual_seed(0)
     before, operation, behind = build()
-    whole = nn.Sequential(before, Mark(), operation, Mark(), behind)
-    prediction = predict(whole, size, init=init)
+    prediction = predict(nn.Sequential(before, Mark(), operation, Mark(), behind), size, init=init)
     assert not prediction.unsupported
     first, second = prediction.block("1.u"), prediction.block("3.u")
     forward, backward = second.x_sq / first.x_sq, first.x_gradient_sq / second.x_gradient_sq
@@ -47,8 +46,7 @@ def _name(setting: Setting) -> str:
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=_name)
 def test_every_setting_of_table_1(setting):
-    size = network(setting)[3]
-    _check(lambda: network(setting, exact=True)[:3], size)
+    _check(lambda: network(setting, exact=True)[:3], network(setting)[3])
 
 
 def cut(function, *layers):
@@ -179,8 +177,7 @@ def test_precision_and_detached_gradients() -> None:
 def test_a_convolution_by_hand(moments):
     # kernel = stride: n k² E[W²] E[x²] forward and n' k² E[W²] E[Δ²] over k² positions backward
     model = nn.Sequential(nn.Conv2d(3, 5, 2, 2, bias=False), nn.Flatten(), nn.Linear(20, 2, bias=False))
-    prediction = predict(model, (3, 4, 4), init="fan-in", moments=moments)
-    first, last = prediction.blocks
+    first, last = predict(model, (3, 4, 4), init="fan-in", moments=moments).blocks
     assert first.out_sq == pytest.approx(2.0)
     assert last.out_sq == pytest.approx(4.0)
     assert last.out_gradient_sq == pytest.approx(6 * 4.0)  # (2 N + 2) E[y²], N = 2

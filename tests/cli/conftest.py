@@ -23,7 +23,6 @@ def run(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     monkeypatch.chdir(tmp_path)
 
     def run(line: str) -> Outcome:
-        status = main(line.split())
-        return Outcome(status, *capsys.readouterr())
+        return Outcome(main(line.split()), *capsys.readouterr())
 
     return run

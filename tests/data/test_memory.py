@@ -17,8 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chunks() -> None:
-    total = MemoryBudget.of(None, CPU).total
-    assert 0.3 * free_memory(CPU) < total < 0.7 * free_memory(CPU)
+    assert 0.3 * free_memory(CPU) < MemoryBudget.of(None, CPU).total < 0.7 * free_memory(CPU)
     assert MemoryBudget.of(2**40, CPU).chunk == 64 * 2**20
     assert MemoryBudget.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(hessdiag.HessdiagError, match="pass a number of bytes, at least"):

@@ -61,8 +61,7 @@ def test_rows_are_weight_gradients(padding: int | None, rows: int) -> None:
 
 def test_rows_are_held_once() -> None:
     J = LookupJacobian.of(torch.tensor([[4, 1, 4, 4], [0, 3, 1, 0]]), random(2, C, 4, n), V)
-    assert J.numbers.tolist() == [[1, 4, 0], [0, 1, 3]]
-    assert J.phi.shape == (2, C, 3, n)
+    assert (J.numbers.tolist(), J.phi.shape) == ([[1, 4, 0], [0, 1, 3]], (2, C, 3, n))
     assert not J.phi[0, :, 2].any()
 
 

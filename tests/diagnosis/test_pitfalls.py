@@ -28,10 +28,9 @@ def measured_right(
     per: str = "example", mode: str = "eval",
 ) -> hessdiag.Report:  # fmt: skip
     """The report, after holding it against dense rows, and the model against what it was."""
+    how = {"loss": loss or "random-quadratic", "matrix": matrix, "per": per, "mode": mode, "method": "exact"}
     with unchanged(model, x):
-        report = hessdiag.diagnose(
-            model, x, t, loss=loss or "random-quadratic", matrix=matrix, per=per, mode=mode, method="exact", seed=0
-        )
+        report = hessdiag.diagnose(model, x, t, seed=0, **how)
     names = [block.name for block in report.blocks]
     expected = dense_norms(model, x, t, loss or quadratic(model(x).shape[1]), names, matrix, per).cpu()
     assert expected.max() > 0

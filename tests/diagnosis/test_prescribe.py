@@ -207,8 +207,7 @@ def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
 
 def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(found: hessdiag.Prescription) -> None:
     model, x, y = mlp()
-    batches = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8))
-    parts = hessdiag.prescribe(model, batches, loss="cross-entropy")
+    parts = hessdiag.prescribe(model, ((x[i : i + 8], y[i : i + 8]) for i in (0, 8)), loss="cross-entropy")
     assert parts.batch_size == 16
     for a, b in zip(found.blocks, parts.blocks, strict=True):
         assert a.weight_factor == pytest.approx(b.weight_factor, rel=1e-9)

@@ -188,9 +188,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("reference", ["nets_here:build", "./nets_here.py:build", "nets_here.py:build"])
 def test_modules_beside_it_are_found_and_prints_go_to_stderr(folder: Path, reference: str, capsys) -> None:
     path = list(sys.path)
-    function = load_function(reference, what="model")
-    assert function(width=1) == 111
-    assert sys.path == path
+    assert (load_function(reference, what="model")(width=1), sys.path) == (111, path)
     assert capsys.readouterr() == ("", "chatter\n")
 
 

@@ -217,8 +217,7 @@ def test_json_gives_set_ups_and_studies_back_exactly(reports: list[Report], tmp_
         for key in COLUMNS:
             np.testing.assert_array_equal(again.columns[key], setups.columns[key])
         np.testing.assert_array_equal(again.frobenius_sq, setups.frobenius_sq)
-        assert again == setups
-        assert again.to_json() == text
+        assert (again, again.to_json()) == (setups, text)
     record = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
     assert record["schema"] == "hessdiag.setups/1"
     assert set(record["columns"]) == set(COLUMNS)

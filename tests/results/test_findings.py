@@ -17,10 +17,8 @@ from tests.view.figures import build_block
 def weights(*sizes: float, error: float = 0.0, names: str = "abcdefgh") -> list[hessdiag.BlockReport]:
     """Weights with these σ², each with the same relative standard error."""
     ended = "rtol" if error else "exact"
-    return [
-        build_block(f"{name}.weight", avg_sq_singular_value=size, stderr=error * size, ended=ended)
-        for name, size in zip(names, sizes, strict=False)
-    ]
+    values = [{"avg_sq_singular_value": size, "stderr": error * size, "ended": ended} for size in sizes]
+    return [build_block(f"{name}.weight", **held) for name, held in zip(names, values, strict=False)]
 
 
 def of(*sizes: float, error: float = 0.0) -> Balance:

@@ -91,10 +91,8 @@ def test_losses_and_weights_are_the_same(case: str, amp: bool) -> None:
     losses, state, _ = train(case, monitored=False, amp=amp)
     for where in ("before", "between", "after") if case == "batch norm" and not amp else ("between",):
         found, weights, monitor = train(case, monitored=True, where=where, amp=amp)
-        assert monitor.stopped == ""
-        assert [record["step"] for record in monitor.history] == [0, 3]
-        assert found == losses
-        assert weights == state
+        assert (monitor.stopped, [record["step"] for record in monitor.history]) == ("", [0, 3])
+        assert (found, weights) == (losses, state)
 
 
 def draws(m: Any, x: Tensor) -> Tensor:
@@ -150,6 +148,4 @@ def test_a_wrapped_model_trains_the_same_and_is_not_compiled_again(compiled: boo
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert [record["step"] for record in monitor.history] == [0, 3], monitor.stopped
     assert "sigma2/0.weight" in monitor.history[0]
-    assert found[0] == found[1]
-    assert graphs[0] == graphs[1]
-    assert (graphs[0] > 0) == compiled
+    assert (found[0], graphs[0], graphs[0] > 0) == (found[1], graphs[1], compiled)

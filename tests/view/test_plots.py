@@ -51,8 +51,7 @@ def test_every_number_is_drawn_at_its_value_on_the_row_of_its_layer() -> None:
             assert list(line.get_ydata()) == [place + series.offset for place in places]
     assert rows(figure) == ["fc1", "fc2", "fc3"]
     heights = [axes.transData.transform((1, tick))[1] for tick in axes.get_yticks()]
-    assert heights == sorted(heights, reverse=True)
-    assert axes.get_xscale() == "log"
+    assert (heights, axes.get_xscale()) == (sorted(heights, reverse=True), "log")
     weight, bias, scalar = (drawn[f"{kind}:gamma"] for kind in ("weight", "bias", "scalar"))
     assert to_rgb(bias.get_markerfacecolor()) == to_rgb("white") != to_rgb(weight.get_markerfacecolor())
     assert scalar.get_markersize() < bias.get_markersize() < weight.get_markersize()

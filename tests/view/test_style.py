@@ -25,9 +25,8 @@ def test_caption_has_every_setting_and_lists_what_differs() -> None:
     )
     report = build_report(WEIGHTS[:1], matrix="hessian", per="batch", method="probe", seed=5)
     assert plots.caption(report).endswith("Hessian per batch · batch size 64 · 1 trial · probe method · seed 5")
-    text = plots.caption(
-        build_setups(init="fan-in", matrix="hessian", method="probe"), build_setups(), build_setups(init="arithmetic")
-    )
+    first = build_setups(init="fan-in", matrix="hessian", method="probe")
+    text = plots.caption(first, build_setups(), build_setups(init="arithmetic"))
     assert "fan-in, geometric and arithmetic initialisation" in text
     assert "Hessian per example and Gauss-Newton per example" in text
     assert "probe and exact method" in text
