@@ -229,11 +229,6 @@ class Kind:
     outputs: Callable[[Any], Tensor] = lambda y: y
 
 
-def _of_network(name: str) -> Kind:
-    make, size = BUILDERS[name]
-    return Kind(make, lambda: torch.randn(EXAMPLES, *size, dtype=torch.float64))
-
-
 Pair = namedtuple("Pair", ["logits", "state"])
 TWO_INPUTS = lambda: having(mlp()(), rule=lambda m, a, b, scale=2.0: m.last(m.first(a + scale * b).tanh()))  # noqa: E731
 TRANSPOSED = lambda: Net(  # noqa: E731  a tied pair with the weight stored the other way round: x W and h Wᵀ
@@ -241,7 +236,8 @@ TRANSPOSED = lambda: Net(  # noqa: E731  a tied pair with the weight stored the 
 )
 
 KINDS: dict[str, Kind] = {
-    **{name: _of_network(name) for name in BUILDERS},
+    **{name: Kind(make, lambda size=size: torch.randn(EXAMPLES, *size, dtype=torch.float64))
+        for name, (make, size) in BUILDERS.items()},
     **{name: Kind(*made) for name, made in (WITHOUT_RULES | EMBEDDINGS).items()},
     "checkpointed": Kind(checkpointed),
     "own function": Kind(own_function),

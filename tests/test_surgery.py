@@ -12,7 +12,7 @@ from hessdiag import diagnose, init, surgery
 from hessdiag.errors import HessdiagError
 from hessdiag.models import StridedLeNet, mlp
 from hessdiag.surgery import Scale
-from tests.networks import BUILDERS, PLAIN, Net, build, chain
+from tests.networks import BUILDERS, PLAIN, Net, build, chain, having
 
 
 def keywords() -> nn.Module:
@@ -171,15 +171,10 @@ def test_layers_that_are_never_called_and_names_that_are_taken_are_refused() -> 
         surgery.insert_scale(model, 2.0, before="fc")
 
 
-def tied_embedding() -> nn.Module:
-    model = nn.Sequential(nn.Embedding(7, 3), nn.Tanh(), nn.Linear(3, 7, bias=False))
-    model[2].weight = model[0].weight
-    return model
-
-
 RESCALED = {
     "tokens": (lambda: nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(6, 2)), (5, 2)),
-    "tied embedding": (tied_embedding, (5,)),
+    "tied embedding": (lambda: nn.Sequential(
+        table := nn.Embedding(7, 3), nn.Tanh(), having(nn.Linear(3, 7, bias=False), weight=table.weight)), (5,)),
     "convolutions": (lambda: nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Tanh(), nn.Conv2d(6, 2, 3), nn.Flatten()),
         (5, 4, 6, 6)),
     "transposed": (lambda: chain(nn.ConvTranspose1d(2, 3, 2), nn.Tanh(), last=(15, 2)), (5, 2, 4)),

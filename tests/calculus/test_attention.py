@@ -64,9 +64,7 @@ def compare(make, *, draws=5):
         torch.manual_seed(seed)
         model, x = make().eval(), torch.randn(8, POSITIONS, WIDTH)
         reports.append(hessdiag.diagnose(model, x, quick=True, signals=False, mode="eval", seed=seed))
-    measured = {
-        block.name: mean(math.log2(report[block.name].gamma) for report in reports) for block in reports[0].weights
-    }
+    measured = {b.name: mean(math.log2(report[b.name].gamma) for report in reports) for b in reports[0].weights}
     return {block.name: math.log2(block.gamma) - measured[block.name] for block in predict(model, x).weights}
 
 

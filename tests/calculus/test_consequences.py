@@ -15,7 +15,7 @@ from hessdiag.models.feedforward import mlp
 from hessdiag.scaling import activation_scaling, gamma, gamma_intrinsic, nu
 from tests.networks import PLAIN, Multiplier
 
-DRAWS, BATCH = 200, 16
+DRAWS, BATCH, SETUPS = 200, 16, 24
 
 
 @pytest.mark.parametrize("loss", ["random-quadratic", "mse", "cross-entropy"])
@@ -45,9 +45,6 @@ def test_closed_forms() -> None:
     assert float(four.gradient.second_moment) == pytest.approx(float(one.gradient.second_moment) / 16)
     sampled, formula = softmax_moments(0.5, 2048), softmax_moments(0.5, 2049)
     assert sampled == pytest.approx(formula, rel=0.01)
-
-
-SETUPS = 24
 
 
 def _reports(build, inputs):

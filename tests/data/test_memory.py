@@ -105,10 +105,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
     return [[float(number) for number in line.split()] for line in printed.splitlines()]
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="limits a process, and knows its peak, as Linux does")
-
-
-@linux
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process, and knows its peak, as Linux does")
 def test_memory_stays_within_what_it_may_take_and_chunks_are_halved_where_it_runs_out(measured) -> None:
     assert measured[0][0] < 1.2 * as_bytes("100MiB")
     (small, value, error), (large, other, other_error) = measured[1:3]

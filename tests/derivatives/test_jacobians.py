@@ -77,10 +77,7 @@ def test_all_forms_tell_the_same_as_the_formed_jacobian(name: str) -> None:
     torch.testing.assert_close(formed(here.of_cotangents(1, 2)), J[:, 1:2])
 
 
-ONE = [name for name in FORMS if name not in ("tied", "all")]
-
-
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", [name for name in FORMS if name not in ("tied", "all")])
 def test_rows_of_the_weight(name: str) -> None:
     here, numbers = FORMS[name](), torch.randint(V, (B, 4))
     J = formed(here).view(B, C, V, n)

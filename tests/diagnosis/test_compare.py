@@ -17,6 +17,7 @@ from hessdiag.models.sources import resolve_model
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 CASE = {case.name: case for case in CASES}
+SOURCE = resolve_model("mlp:6-5-4")
 
 
 def relu_net() -> nn.Sequential:
@@ -100,9 +101,6 @@ def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
 def test_refusals(arguments: tuple, options: dict, message: str) -> None:
     with pytest.raises(hessdiag.HessdiagError, match=message):
         hessdiag.compare(*arguments, **options)
-
-
-SOURCE = resolve_model("mlp:6-5-4")
 
 
 def test_set_ups_differ_and_repeat_by_their_own_seeds_and_leave_the_random_state_alone() -> None:

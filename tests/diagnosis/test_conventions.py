@@ -288,10 +288,7 @@ def a_function_of_the_last_step() -> dict[str, Any]:
     """Of outputs and targets as the author has them: positions first."""
     x, t = randn(4, B, 2), torch.randint(2, (4, B))
     model = network(lambda m, x: m.b(m.a(x).cumsum(0).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 2))
-
-    def last(z: Tensor, t: Tensor) -> Tensor:
-        return F.cross_entropy(z[-1], t[-1])
-
+    last = lambda z, t: F.cross_entropy(z[-1], t[-1])  # noqa: E731
     of = units(lambda m, part: m(x[:, part]), lambda z, part: last(z, t[:, part]))
     return {"model": model, "inputs": x, "targets": t, "options": {"batch_dim": 1, "loss": last}, "units": of}
 
@@ -301,10 +298,7 @@ def rows_of_a_function_alone() -> dict[str, Any]:
     """Outputs with positions first, and targets of both in one dimension."""
     x, t = randn(4, B, 2), torch.randint(2, (4, B))
     model = network(lambda m, x: m.b(m.a(x).cumsum(0).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 2))
-
-    def loss(z: Tensor, t: Tensor) -> Tensor:
-        return F.cross_entropy(z.reshape(-1, 2), t)
-
+    loss = lambda z, t: F.cross_entropy(z.reshape(-1, 2), t)  # noqa: E731
     of = units(lambda m, part: m(x[:, part]), lambda z, part: loss(z, t[:, part].flatten()))
     return {"model": model, "inputs": x, "targets": t.flatten(), "options": {"batch_dim": 1, "loss": loss}, "units": of}
 
@@ -314,10 +308,7 @@ def positions_first_in_outputs_alone() -> dict[str, Any]:
     """As `nn.CTCLoss` asks for them."""
     x, t = randn(B, 2, 5), torch.randint(3, (B,))
     model = network(lambda m, x: m.b(m.a(x.permute(2, 0, 1)).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 3))
-
-    def last(z: Tensor, t: Tensor) -> Tensor:
-        return F.cross_entropy(z[-1], t)
-
+    last = lambda z, t: F.cross_entropy(z[-1], t)  # noqa: E731
     of = units(lambda m, part: m(x[part]), lambda z, part: last(z, t[part]))
     return {"model": model, "inputs": x, "targets": t, "options": {"loss": last}, "units": of}
 
@@ -668,10 +659,7 @@ def test_targets_pair_tensors_are_those_of_their_examples() -> None:
     model, x = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 5)).double(), randn(6, 3)
     boxes, labels = randn(6, 2), torch.tensor([0, 1, 2, 2, 1, 0])
     given = {"boxes": [boxes], "labels": labels}
-
-    def joined(y: Tensor, t: Tensor) -> Tensor:
-        return pair(y, {"boxes": [t[:, :2]], "labels": t[:, 2].long()})
-
+    joined = lambda y, t: pair(y, {"boxes": [t[:, :2]], "labels": t[:, 2].long()})  # noqa: E731
     for options in ({}, {"per": "batch"}, {"matrix": "hessian"}, {"quick": True}):
         plain = hessdiag.diagnose(model, x, torch.cat([boxes, labels[:, None]], 1), loss=joined, **options)
         several = hessdiag.diagnose(model, x, given, loss=pair, **options)

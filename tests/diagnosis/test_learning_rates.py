@@ -277,7 +277,6 @@ def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
     rates = learning_rates(model, *data(), steps=2)
     assert all(math.isnan(rate.value) for rate in rates.values())
     assert "! No rate for SGD and Adam" in repr(rates)
-    x, t = data()
     with pytest.raises(HessdiagError, match=r"0.weight: frozen \(requires_grad=False\)"):
         learning_rates(small().requires_grad_(False), x, t)
     with pytest.raises(HessdiagError, match="targets"):
@@ -309,17 +308,14 @@ def test_the_factors_are_those_of_the_study() -> None:
         assert found["near"] >= 0.9
 
 
-def test_a_curvature_that_is_rounding_gives_no_rate() -> None:
+def test_a_curvature_of_rounding_and_a_walk_to_where_the_loss_is_no_number_give_no_rate() -> None:
     """Logits that move together are no change: slope and curvature are 0, of which rounding made a rate of 2e7."""
     layers = {"fixed": nn.Linear(4, 5).requires_grad_(False), "shift": nn.Parameter(torch.zeros(()))}
     model = Net(lambda m, x: m.fixed(x) + m.shift * (x[:, :1] * 3.7 + 0.3), **layers)
     rates = learning_rates(model, torch.randn(256, 4), torch.randint(5, (256,)), loss="cross-entropy")
     assert all(math.isnan(value) for rate in rates.values() for value in (rate.value, *rate.halves, *rate.steps))
     assert "beyond noise and rounding" in " ".join(repr(rates).split())
-
-
-def test_a_walk_to_where_the_loss_is_no_number_gives_no_rate() -> None:
-    """A step leads from 1 below 0, where the logarithm is NaN."""
+    # A step leads from 1 below 0, where the logarithm is NaN.
     model, ones = Net(lambda m, x: m.w * x, w=nn.Parameter(torch.ones(4))), torch.ones(64, 4)
     rates = learning_rates(model, ones, -0.9 * ones, loss=lambda y, t: (y.log() - t).square().mean())
     assert all(math.isnan(rate.value) for rate in rates.values())

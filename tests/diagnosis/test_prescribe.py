@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,9 +131,7 @@ def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
     (-2, lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9)),
     (-1, lambda groups: torch.optim.Adam(groups, lr=0.01, eps=1e-30)),  # an eps beside the gradients sees the scale
 ])  # fmt: skip
-def test_scales_train_like_learning_rates_multiplied_by_a_power(
-    power: int, make: Callable[..., Any], found: hessdiag.Prescription
-) -> None:
+def test_scales_train_like_learning_rates_multiplied_by_a_power(power: int, make, found) -> None:
     model, x, y = mlp()
     scaled = found.apply(copy.deepcopy(model))
     plain, lr = make(scaled.parameters()), make(model.parameters()).defaults["lr"]

@@ -24,6 +24,8 @@ NETWORKS = (
     "batchnorm", "convs strided", "conv groups", "depthwise", "attention", "layernorm", "tied", "lstm", "tanh",
     "multiplier",
 )  # fmt: skip
+OPERATORS = ("batchnorm", "convs strided", "conv groups", "attention", "layernorm", "tied", "lstm", "prelu")
+EXAMPLES = 5
 
 
 def blocks_of(model: nn.Module, x: Tensor, t: Tensor | None, matrix: str, names: list[str]) -> list[list[Tensor]]:
@@ -197,10 +199,7 @@ def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
 def test_a_block_of_rounding_says_so() -> None:
     """A term whose second derivative cancels, beside one that has curvature."""
     model, x = nn.Sequential(nn.Linear(20, 20, bias=False)).double(), torch.randn(12, 20, dtype=torch.float64)
-
-    def flat(y: Tensor, _: Tensor | None) -> Tensor:
-        return (y.sin().square() + y.cos().square()).mean() + y.mean()
-
+    flat = lambda y, _: (y.sin().square() + y.cos().square()).mean() + y.mean()  # noqa: E731
     with pytest.raises(hessdiag.HessdiagError, match="not symmetric"):
         hessdiag.sharpness(model, x, loss=flat, matrix="hessian")
     normed = subject("batchnorm")
@@ -254,9 +253,6 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
         hessdiag.sharpness(attention, x, split="experts")
 
 
-EXAMPLES = 5
-
-
 def batchnorm() -> nn.Module:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3)]
@@ -275,9 +271,6 @@ def targets(model: nn.Module, x: Tensor) -> Tensor:
 
 def dense(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str], matrix: str) -> Tensor:
     return torch.cat([torch.cat(row, dim=1) for row in DENSE[matrix](model, x, t, loss, names)]).detach()
-
-
-OPERATORS = ("batchnorm", "convs strided", "conv groups", "attention", "layernorm", "tied", "lstm", "prelu")
 
 
 @pytest.mark.parametrize("matrix", DENSE)
@@ -321,10 +314,7 @@ def test_chosen_blocks_chunks_and_scipy() -> None:
 def test_losses_of_whole_batches_inference_and_refusals() -> None:
     model, x = subject("batchnorm")
     model.train()
-
-    def spread(y: Tensor, _: Tensor | None) -> Tensor:  # compares examples
-        return (y - y.mean(dim=0)).pow(4).mean()
-
+    spread = lambda y, _: (y - y.mean(dim=0)).pow(4).mean()  # noqa: E731, which compares examples
     for kind in ("train", "eval"):
         H = hessdiag.operator(model, x, loss=spread, matrix="hessian", mode=kind)
         model.train(kind == "train")

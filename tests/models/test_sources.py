@@ -136,9 +136,7 @@ def network(**options) -> nn.Module:
 def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for timm and torchvision, which note how networks are built."""
     CALLS.clear()
-
-    def resnet18(*, weights=None, progress=True, **options):
-        return network(weights=weights, **options)
+    resnet18 = lambda *, weights=None, progress=True, **options: network(weights=weights, **options)  # noqa: E731
 
     def fcn(*, weights=None, weights_backbone="IMAGENET1K_V1", **options):
         return network(weights=weights, weights_backbone=weights_backbone, **options)

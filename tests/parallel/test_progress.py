@@ -83,9 +83,7 @@ def test_a_line_appears_where_it_takes_long_or_is_asked_for(monkeypatch, capsys)
     ]
 
 
-def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_half_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_elsewhere_long_measurements_tell_their_cost_and_a_line_each_half_minute(monkeypatch, capsys) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with showing(None, title="measuring"):

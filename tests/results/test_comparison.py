@@ -220,9 +220,7 @@ def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
     ("HD105", "warning", {"nu": 1e4}, None, ("HD602", "note")),
     ("HD105", "note", {"nu": 1e4}, None, ("HD602", "warning")),
 ])  # fmt: skip
-def test_changes_beside_a_repair(
-    rule: str, was: Severity, changed: dict, has: Severity | None, expected: tuple
-) -> None:
+def test_changes_beside_a_repair(rule: str, was: Severity, changed, has: Severity | None, expected) -> None:
     before = with_findings(five(), found(rule, "a", severity=was))
     new = [found("HD107", "a", severity=has)] if has else []
     for names in "a", "abcde" if "nu" in changed else "a":

@@ -39,9 +39,7 @@ def test_text_is_written_as_utf_8_and_replaces_what_was_there(tmp_path: Path) ->
 
 @pytest.mark.parametrize("step", ["pathlib.Path.write_bytes", "os.replace"])
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_midway_leaves_the_old_file_and_nothing_else(
-    step: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_midway_leaves_the_old_file_and_nothing_else(step: str, failure, tmp_path, monkeypatch) -> None:
     (tmp_path / "a").write_text("old")
 
     def fail(*args: object, **options: object) -> None:

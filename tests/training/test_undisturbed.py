@@ -1,7 +1,7 @@
 """Training with a monitor is training without one, bit for bit."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,8 @@ def texts(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return tokens, tokens.roll(-1, 1)
 
 
-CASES: dict[
-    str, tuple[Callable[[], nn.Module], Callable[[Any], tuple[Tensor, Tensor]], tuple[int, ...], int | None]
-] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (small_gpt, texts, (6,), -1)}
+# Network, data, their shape and the dimension of the classes.
+CASES: dict[str, Any] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (small_gpt, texts, (6,), -1)}
 
 
 def batches(data: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
