@@ -329,16 +329,14 @@ def viewed(sq: Tensor, shape: Sequence[int]) -> Tensor:
         return kept.contiguous().expand(sq.shape).reshape(*shape)
 
 
-def transposed(
-    function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor, along: int | None = None
-) -> Tensor:
+def transposed(function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor, along: int | None = None) -> Tensor:
     """Compute Aᵀ v for a linear function A of tensors shaped like `like`, which changes dimension `along` alone."""
     size = list(like.shape)
     if along is not None:
-        repeated = [d != along % like.dim() and stride == 0 for d, stride in enumerate(cotangent.stride())]
+        repeated = [d != along % like.dim() and stride == 0 for d, stride in enumerate(v.stride())]
         size = [1 if same else n for n, same in zip(size, repeated, strict=True)]
-        cotangent = cotangent[tuple(slice(1) if same else slice(None) for same in repeated)]
+        v = v[tuple(slice(1) if same else slice(None) for same in repeated)]
     with torch.enable_grad():
         leaf = torch.zeros((), dtype=torch.float64).expand(size).requires_grad_()
-        (result,) = torch.autograd.grad(function(leaf), leaf, cotangent)
+        (result,) = torch.autograd.grad(function(leaf), leaf, v)
     return result.expand(like.shape)

@@ -23,10 +23,11 @@ app = typer.Typer(
 )  # fmt: skip
 
 
+Version = Annotated[bool, typer.Option("--version", help="print it")]
+
+
 @app.callback(help=HELP, invoke_without_command=True)
-def hessdiag(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print it")] = False
-) -> None:
+def hessdiag(context: typer.Context, version: Version = False) -> None:
     """Print the version, or the help where no command is given."""
     if version:
         from importlib.metadata import version as installed

@@ -81,10 +81,7 @@ def _compare(prediction: Any, source: ModelSource, trials: dict[str, Any], progr
     from hessdiag.results.prediction import PredictedVsMeasured
 
     planned = RandomTrials.of(source, **trials)
-    with (
-        launched(planned.device) as processes,
-        showing(progress, title=f"measuring {source.name}", total=planned.setups),
-        redirect_stdout(sys.stderr),
-    ):
+    shown = showing(progress, title=f"measuring {source.name}", total=planned.setups)
+    with launched(planned.device) as processes, shown, redirect_stdout(sys.stderr):
         reports = planned.reports(processes=processes)
         return PredictedVsMeasured.of(prediction, reports) if processes.rank == 0 else None

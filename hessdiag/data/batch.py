@@ -612,9 +612,8 @@ class Road:
         if self.returned_at < 0 and form == Form(flat=True) and targets is not None:
             form = Form(True, self.returned_at)
             targets = positions_apart(batch.form.restore(targets), batch.size, self.returned_at)
-        batch = replace(
-            batch, output=self.output, targets=targets, form=form, returned_at=self.returned_at, masked=self.masked
-        )
+        found: dict[str, Any] = {"output": self.output, "returned_at": self.returned_at, "masked": self.masked}
+        batch = replace(batch, targets=targets, form=form, **found)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:

@@ -68,10 +68,8 @@ def block_vjps(
     if sum(call.output_shape.numel() for call in convolved) >= CONVOLVED * part.size:
         at_once = 1  # several are slower: PyTorch loops over them for a convolution, and copies them
     found = backpropagate(start, edges, sent, at_once=at_once)
-    own = {
-        block.name: None if gradient is None else gradient.detach().reshape(1, len(gradient), -1)
-        for block, gradient in zip(unruled, found[len(inner) :], strict=True)
-    }
+    pairs = zip(unruled, found[len(inner) :], strict=True)
+    own = {block.name: None if g is None else g.detach().reshape(1, len(g), -1) for block, g in pairs}
     yield from jacobians_of(model, part, blocks, calls, [*phis, *found[: len(inner)]], cotangents, own)
 
 
@@ -345,9 +343,7 @@ def inner_product(u: Mapping[str, Tensor], v: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([(u[name] * v[name]).sum() for name in v]).sum()
 
 
-def reverse_gradient(
-    y: Tensor, at: Mapping[str, Tensor], v: Tensor | None = None, *, create_graph: bool = False
-) -> Values:
+def reverse_gradient(y: Tensor, at: Values, v: Tensor | None = None, *, create_graph: bool = False) -> Values:
     """vᵀ ∂y/∂W for each W by plain reverse mode; 0 where y does not depend on it."""
     if not y.requires_grad:
         return {name: torch.zeros_like(value) for name, value in at.items()}

@@ -27,6 +27,7 @@ from hessdiag.network.blocks import STRUCTURED
 
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
+Size = tuple[int, ...] | None  # shape of one example, where it is known
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
 FORMS = (
@@ -160,9 +161,7 @@ def resolve_model(
     return source if output is None else replace(source, output=output)
 
 
-def factory_source(
-    factory: NamedFunction, *, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None
-) -> ModelSource:
+def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], input_size: Size) -> ModelSource:
     """The networks that a factory builds, one a call.
 
     Args:
@@ -199,7 +198,7 @@ def _drawn(module: nn.Module, size: tuple[int, ...]) -> NormalInputs | TokenInpu
     return NormalInputs(size)
 
 
-def as_size(value: Any) -> tuple[int, ...] | None:
+def as_size(value: Any) -> Size:
     """A positive integer or several as a tuple; None for anything else.
 
     >>> as_size(784), as_size([3, 32, 32]), as_size("3,32")
@@ -212,7 +211,7 @@ def as_size(value: Any) -> tuple[int, ...] | None:
     return tuple(sizes) if whole else None
 
 
-def _named(name: str, arguments: Mapping[str, Any], size: tuple[int, ...] | None) -> ModelSource:
+def _named(name: str, arguments: Mapping[str, Any], size: Size) -> ModelSource:
     head, colon, tail = name.partition(":")
     if head == "hf":
         return _transformers(name, arguments, size)
@@ -306,7 +305,7 @@ def _checked_name(specification: str, known: list[str], arguments: Mapping[str, 
     return name
 
 
-def _transformers(specification: str, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None) -> ModelSource:
+def _transformers(specification: str, arguments: Mapping[str, Any], input_size: Size) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
     label = f"model {specification!r}"
     path = Path(specification.partition(":")[2])
@@ -344,9 +343,7 @@ def _config(transformers: Any, record: Any, arguments: Mapping[str, Any], label:
     return transformers.AutoConfig.for_model(record["model_type"], **(entries | dict(arguments) | fixed))
 
 
-def _hf_inputs(
-    module: nn.Module, config: Any, input_size: tuple[int, ...] | None, label: str
-) -> NormalInputs | TokenInputs | None:
+def _hf_inputs(module: nn.Module, config: Any, input_size: Size, label: str) -> NormalInputs | TokenInputs | None:
     """Token ids within the vocabulary, or pixels; None where the configuration does not say."""
     argument = str(getattr(module, "main_input_name", "input_ids"))
     if argument == "input_ids":

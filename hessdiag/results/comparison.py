@@ -334,13 +334,11 @@ def _not_compared(names: Sequence[str]) -> list[Finding]:
     return [Finding("HD604", "note", tuple(names), message, advice, float(len(names)), 0.0)]
 
 
-def _finding(
-    rule: str, group: Sequence[BlockChange], message: str, explained: str, value: float, threshold: float
-) -> Finding:
-    """Make a finding: a warning with advice, or a note where `explained` says why nothing follows."""
-    severity: Severity = "note" if explained else "warning"
+def _finding(rule: str, group: Sequence[BlockChange], message: str, why: str, value: float, limit: float) -> Finding:
+    """Make a finding: a warning with advice, or a note where `why` says that nothing follows."""
+    severity: Severity = "note" if why else "warning"
     names = tuple(change.name for change in group)
-    return Finding(rule, severity, names, message, explained or ADVICE[rule], value, threshold)
+    return Finding(rule, severity, names, message, why or ADVICE[rule], value, limit)
 
 
 def _times(ratios: Sequence[float]) -> str:
