@@ -146,8 +146,7 @@ def mixed(sizes: Sequence[float], moments: Sequence[Moments]) -> Tensor | None:
 def distinct(sq: Tensor) -> Tensor:
     """Keep one entry of each dimension that a tensor repeats without memory."""
     for d, size in enumerate(sq.shape):
-        if size > 1 and sq.stride(d) == 0:
-            sq = sq.narrow(d, 0, 1)
+        sq = sq.narrow(d, 0, 1) if size > 1 and sq.stride(d) == 0 else sq
     return sq
 
 
@@ -156,8 +155,7 @@ def thin(sq: Tensor) -> Tensor:
     kept = distinct(sq)
     for d in (d for d in range(kept.dim()) if kept.shape[d] > 1):
         first = kept.narrow(d, 0, 1)
-        if torch.equal(first.expand(kept.shape), kept):
-            kept = first
+        kept = first if torch.equal(first.expand(kept.shape), kept) else kept
     return kept.expand(sq.shape)
 
 

@@ -152,8 +152,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     at = place_of_examples(y, size, dim)
-    if y.dim() == 0 and size in (None, 1):  # of one example, which `.squeeze()` took away
-        y = y.reshape((1, 1) if size is None else (1,))
+    # Of one example, which `.squeeze()` took away.
+    y = y.reshape((1, 1) if size is None else (1,)) if y.dim() == 0 and size in (None, 1) else y
     y = y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y, at = positions_apart(y, size or 1, dim), dim
@@ -215,9 +215,7 @@ def pick_output(returned: Any, which: str | int) -> Tensor:
     """The tensor of that name or position."""
     held = held_by(returned)
     keys = list(held)
-    key = which
-    if which not in held and isinstance(which, int) and -len(keys) <= which < len(keys):
-        key = keys[which]
+    key = keys[which] if which not in held and isinstance(which, int) and -len(keys) <= which < len(keys) else which
     if key not in held:
         what = f"a {type(returned).__name__} of {few(map(str, keys), 12)}" if keys else f"a {type(returned).__name__}"
         raise HessdiagError(f"output {which!r}: the model returned {what}, name one of these")

@@ -49,8 +49,7 @@ def class_dimension(
             wanted = f"integers of shape {' or '.join(str((len(targets), *shape)) for shape in shapes.values())}"
             what = f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, {wanted},"
             raise HessdiagError(f"{what} or probabilities of the outputs' shape: {_instead(y, targets)}")
-    if len(fitting) > 1 and usual is not None:
-        fitting = [usual % y.dim()]
+    fitting = [usual % y.dim()] if len(fitting) > 1 and usual is not None else fitting
     if len(fitting) > 1:
         what = f"targets {tuple(targets.shape)} fit outputs {(len(targets), *y.shape[1:])} with the classes"
         raise HessdiagError(_two_dimensions(y, what))

@@ -55,8 +55,7 @@ def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
         raise HessdiagError(f"{label} cannot be loaded: {one_line(error)}") from error
     others = [name for name in held if not name.startswith(prefix)]
     notes = [f"took what is under {prefix.removesuffix('.')!r}"] * bool(prefix)
-    if others and not key:
-        notes.append(f"left out {len(others)} other tensors ({few(others)})")
+    notes += [f"left out {len(others)} other tensors ({few(others)})"] if others and not key else []
     return tuple(notes)
 
 

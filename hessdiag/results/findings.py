@@ -155,13 +155,11 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = (), why:
     elif flat:
         level = "unbalanced"
     said = [f"The curvature of {label(names)} {why}." for why, names in missing.items() if names]
-    sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
-    if invariant:
-        sentence += f" {uncounted(invariant)}"
+    said += [*_difference(kept, curved, (value, low, high)), *([uncounted(invariant)] if invariant else [])]
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
-    notes = (f"Before a normalisation: {label(invariant)}.",)
-    return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
+    notes = (f"Before a normalisation: {label(invariant)}.",) if invariant else ()
+    return Balance(level=level, sentence=" ".join(said), notes=notes, factor=value, low=low, high=high)
 
 
 def uncounted(invariant: Sequence[str]) -> str:

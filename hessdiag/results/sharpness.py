@@ -125,8 +125,7 @@ class Sharpness(Printed, BlockSharpness):
             f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
             f"Where the loss is quadratic, gradient descent overshoots above a rate of {short(self.edge)} (2/λ_max).",
         ]
-        if self.smallest < 0:
-            lines.append(f"λ_min is {bounded(self.smallest, self.smallest_error)}.")
+        lines += [f"λ_min is {bounded(self.smallest, self.smallest_error)}."] if self.smallest < 0 else []
         if len(self.blocks) > 1:
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
             lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")

@@ -124,8 +124,7 @@ def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
 def _masked(scores: Scores, visible: Tensor) -> Scores:
     visible = distinct(visible)
     visible = visible.reshape(-1, *visible.shape[-2:])
-    if bool((visible == visible[:1]).all()):
-        visible = visible[0]
+    visible = visible[0] if bool((visible == visible[:1]).all()) else visible
     return replace(scores, mask=visible if scores.mask is None else scores.mask & visible)
 
 
@@ -242,8 +241,7 @@ class _Head:
 
 def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     q, k, v = call.at(scores.query), call.at(scores.key), call.at(value)
-    if scores.key_last:
-        k = replace(k, sq=k.sq.transpose(-1, -2))
+    k = replace(k, sq=k.sq.transpose(-1, -2)) if scores.key_last else k
     Q, K, n = q.sq.shape[-2], k.sq.shape[-2], q.sq.shape[-1]
     if v.sq.shape[-2] != K or k.sq.shape[-1] != n:
         raise UnsupportedError("a product of two activations")
