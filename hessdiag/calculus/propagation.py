@@ -268,8 +268,7 @@ def _note_dependence(operation: Operation, step: Step, found: Propagation) -> No
     if rule is not None and rule.apply in (add, multiply) and len(read) == len(step.back) == 2 and read[0] & read[1]:
         both = "both sides come from one result, and are taken as independent"
         found.notes[f"{rule.operation} {place(operation)}: {both}"] = None
-    through = frozenset() if step.weight else frozenset().union(*read)
-    found.roots[operation.name] = through | {operation.name}
+    found.roots[operation.name] = frozenset({operation.name}).union(*([] if step.weight else read))
 
 
 def _backward(found: Propagation, moments: str) -> None:

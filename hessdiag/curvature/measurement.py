@@ -144,8 +144,7 @@ def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curv
     how: dict[str, Any] = {"rtol": settings.rtol, "max_products": settings.max_products, "seed": settings.seed}
     per_example = settings.per == "example"
     if plan.method == "sketch":
-        sketched = sketch_per_example if per_example else sketch_per_batch
-        found = sketched(problem, memory, **how)
+        found = (sketch_per_example if per_example else sketch_per_batch)(problem, memory, **how)
     elif plan.in_output_space:
         exactly = exact_per_example if per_example else exact_per_batch
         found = exactly(problem, chunk=problem.shape.chunk(problem.shape.outputs, memory=memory.chunk))

@@ -406,8 +406,7 @@ class Batch:
 
     def among_all(self, examples: Sequence[int]) -> Batch:
         """Examples of a whole batch, each measured within it."""
-        targets = None if self.targets is None else self.targets[list(examples)]
-        return self._of(tuple(examples), targets)
+        return self._of(tuple(examples), None if self.targets is None else self.targets[list(examples)])
 
     def _of(self, within: tuple[int, ...], targets: Tensor | None) -> Batch:
         return replace(self, within=within, size=len(within), targets=targets)

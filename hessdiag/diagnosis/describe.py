@@ -58,10 +58,8 @@ class Description(Printed, Record):
         parts: list[str | TextTable] = [
             f"{len(self.blocks)} blocks, {total:,} parameters, {self.outputs} outputs, batch {self.batch_size}",
             f"method {self.plan.method} ({self.plan.reason}), about {self.gradients:,.0f} gradients of the batch",
-            "",
-            TextTable(COLUMNS, rows, left=2),
-            *([""] if self.skipped else []),
-        ]
+            "", TextTable(COLUMNS, rows, left=2), *([""] if self.skipped else []),
+        ]  # fmt: skip
         parts += grouped("not measured:", self.skipped, whole=detail == "whole")
         return plain_text(parts, whole=detail == "whole")
 

@@ -176,14 +176,11 @@ def prescribe(
         rescale_weight(scaled, name, factor)
     after = diagnose(scaled, batches, **options)
     return Prescription(
-        blocks=tuple(
-            WeightPrescription(
-                name=name, shape=before[name].shape, weight_factor=factor, multiplier=1 / factor,
-                **{f"{key}_before": getattr(before[name], key) for key in ("avg_sq_singular_value", "gamma")},
-                **{key: getattr(after[name], key) for key in ("avg_sq_singular_value", "gamma")},
-            )
-            for name, factor in factors.items()
-        ),
+        blocks=tuple(WeightPrescription(
+            name=name, shape=before[name].shape, weight_factor=factor, multiplier=1 / factor,
+            **{f"{key}_before": getattr(before[name], key) for key in ("avg_sq_singular_value", "gamma")},
+            **{key: getattr(after[name], key) for key in ("avg_sq_singular_value", "gamma")},
+        ) for name, factor in factors.items()),
         left_out=tuple(left_out.items()), spread_before=_spread(before, names), spread=_spread(after, names),
         sampling_error=max(before[name].relative_stderr for name in names),
         **{key: getattr(before, key) for key in ("model", "loss", "batch_size", "seed")},

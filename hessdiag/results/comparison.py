@@ -337,8 +337,7 @@ def _not_compared(names: Sequence[str]) -> list[Finding]:
 def _finding(rule: str, group: Sequence[BlockChange], message: str, why: str, value: float, limit: float) -> Finding:
     """Make a finding: a warning with advice, or a note where `why` says that nothing follows."""
     severity: Severity = "note" if why else "warning"
-    names = tuple(change.name for change in group)
-    return Finding(rule, severity, names, message, why or ADVICE[rule], value, limit)
+    return Finding(rule, severity, tuple(change.name for change in group), message, why or ADVICE[rule], value, limit)
 
 
 def _times(ratios: Sequence[float]) -> str:

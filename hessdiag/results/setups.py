@@ -299,17 +299,14 @@ class InitCheck(Printed, Record):
             return plain_text([self.verdict])
         setups = self.checked.setups
         parts: list[str | TextTable] = [
-            self.verdict,
-            "",
+            self.verdict, "",
             f"{self.model}: initialisation {self.init} against {len(self.schemes) - 1} others,"
             f" {len(setups)} trials each, the same seeds for all",
             f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
             f" {setups.seed + len(setups) - 1}, method {setups.method}",
-            "",
-            TextTable(RANKING, list(map(self._cells, self.schemes))),
-            "",
+            "", TextTable(RANKING, list(map(self._cells, self.schemes))), "",
             f"{MARK} the one asked about. Spreads: max/min over the weights of means over trials (95 % interval).",
-        ]
+        ]  # fmt: skip
         conventions = [f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention]
         columns = [values / geometric_mean(values.tolist()) for values in map(self.checked.means, KEYS)]  # of (K,)
         factors = [self.variance_factors.get(name, math.nan) for name in self.checked.names]

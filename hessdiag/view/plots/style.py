@@ -116,13 +116,9 @@ def caption(*measured: Report | Setups) -> str:
     seeds = [f"{m.seed}–{m.seed + n - 1}" if n > 1 else m.seed for m, n in zip(measured, counts, strict=True)]
     several = "s" if max(counts) > 1 else ""
     settings: list[tuple[str, list[Any]]] = [
-        ("{}", [m.model for m in measured]),
-        ("{} initialisation", [m.init for m in measured]),
-        ("{} loss", [m.loss for m in measured]),
-        ("{}", [f"{MATRICES[m.matrix]} per {m.per}" for m in measured]),
-        ("batch size {}", [m.batch_size for m in measured]),
-        (f"{{}} trial{several}", counts),
-        ("{} method", [m.method for m in measured]),
-        (f"seed{several} {{}}", seeds),
-    ]
+        ("{}", [m.model for m in measured]), ("{} initialisation", [m.init for m in measured]),
+        ("{} loss", [m.loss for m in measured]), ("{}", [f"{MATRICES[m.matrix]} per {m.per}" for m in measured]),
+        ("batch size {}", [m.batch_size for m in measured]), (f"{{}} trial{several}", counts),
+        ("{} method", [m.method for m in measured]), (f"seed{several} {{}}", seeds),
+    ]  # fmt: skip
     return printable(" · ".join(form.format(joined(dict.fromkeys(map(str, values)))) for form, values in settings))
