@@ -436,8 +436,7 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
         return (torch.empty(2, *size, device=device, dtype=dtype),), {}, InputMoments()
     listed = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     given = ((), dict(inputs)) if isinstance(inputs, Mapping) else (listed, {})
-    tensors = [value for value in tree_leaves(given) if isinstance(value, Tensor)]
-    if not tensors:
+    if not (tensors := [value for value in tree_leaves(given) if isinstance(value, Tensor)]):
         how = "pass the shape of one example such as (3, 32, 32), or tensors"
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if any(value.dim() == 0 or not len(value) for value in tensors):
@@ -460,8 +459,7 @@ def measured_inputs(x: Tensor) -> InputMoments:
     """Measure E[x²] of given inputs (B, ...) and the correlation between examples."""
     values = x.detach().double().flatten(1)  # (B, P)
     sq = float(values.square().mean())
-    size = len(values)
-    if size < 2 or sq == 0:
+    if (size := len(values)) < 2 or sq == 0:
         return InputMoments(sq)
     cross = (values.sum(0).square() - values.square().sum(0)).mean() / (size * (size - 1))
     shared = min(max(float(cross) / sq, 0.0), 1.0)

@@ -54,8 +54,7 @@ def predict_block(
         bare, sites_in=x.sq.numel() // batch // (channels if scalar else block.fan_in * block.groups),
         sites_out=out.sq.numel() // batch // channels, x_sq=x.second_moment, out_sq=out.second_moment,
     )  # fmt: skip
-    gradient = found.gradients.get(operation.name)
-    if gradient is None:
+    if (gradient := found.gradients.get(operation.name)) is None:
         return forward
     delta_sq = gradient.second_moment
     # of the gradient that the layer alone sends to its input, without other readers of it
@@ -183,8 +182,7 @@ def imbalance(
 
 
 def _contrast(low: tuple[float, str], high: tuple[float, str]) -> str:
-    ratio = high[0] / low[0]
-    if ratio < EVEN:
+    if (ratio := high[0] / low[0]) < EVEN:
         return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
     return f"by design: γ of {high[1]} is {short(ratio)}× that of {low[1]}"
 

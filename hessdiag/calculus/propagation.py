@@ -189,8 +189,7 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
 
 def _folded(call: Call, rule: Rule | None) -> Step | None:
     """Compute what depends on no input, such as masks and positions; None where that cannot be."""
-    actual = _number(call)
-    if actual is None:
+    if (actual := _number(call)) is None:
         return None
     call.numbers[call.operation.name] = actual
     read = [call.values.get(ref.name) for ref in call.operation.refs]

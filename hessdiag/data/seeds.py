@@ -107,8 +107,7 @@ class Noise(TorchFunctionMode):
         if self.handed_out is None:
             self.noted.append(made.detach().clone())
             return made
-        value = next(self.handed_out, None)
-        if value is None or value.shape != made.shape:
+        if (value := next(self.handed_out, None)) is None or value.shape != made.shape:
             drawn = f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples"
             raise HessdiagError(f'{drawn} alike: draw them with the examples first, or pass mode="eval" (--eval)')
         value = value.argsort().argsort() if func is torch.randperm else value  # of fewer, their order

@@ -86,8 +86,7 @@ def jacobians_of(
 ) -> Iterator[Jacobian | None]:  # fmt: skip
     """As `block_vjps`, with gradients at hand: `phis` in the outputs of the traced `calls`, `own` in parameters."""
     dense = dict(own or {})
-    others = [block for block in blocks if _has_no_rule(block) and block.name not in dense]
-    if others:
+    if others := [block for block in blocks if _has_no_rule(block) and block.name not in dense]:
         assert isinstance(cotangents, Tensor)
         dense |= functional_jacobians(model, others, part, cotangents)
     for block in blocks:

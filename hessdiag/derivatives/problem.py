@@ -66,8 +66,7 @@ class Problem:
 
     def without(self, left: Mapping[str, str]) -> Problem:
         """Without some blocks, which are skipped for a reason each."""
-        kept = [block for block in self.blocks if block.name not in left]
-        if not kept:
+        if not (kept := [block for block in self.blocks if block.name not in left]):
             raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
         return self.read_as(kept, left.items()) if left else self
 

@@ -70,8 +70,7 @@ def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping
     def gradient(moved: Values, targets: Tensor | None) -> Values:
         return cast(Values, grad(lambda v: loss.value(network(v, batch), targets).sum())(at | moved))
 
-    targets = batch.targets
-    if targets is not None and targets.is_floating_point():
+    if (targets := batch.targets) is not None and targets.is_floating_point():
         return cast(Values, jvp(gradient, (moving, targets), (dict(r), torch.zeros_like(targets)))[1])
     return cast(Values, jvp(lambda moved: gradient(moved, targets), (moving,), (dict(r),))[1])
 

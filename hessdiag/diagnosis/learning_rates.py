@@ -140,8 +140,7 @@ def walked_rates(
             rate, before = _rate(name, walked, examples), rates.get(name)
             stands = before is not None and (rate.value <= before.value or not rate.value > 0)
             rates[name] = replace(before, rises=False) if before is not None and stands else rate
-        rising = [name for name in rising if rates[name].rises]
-        if not rising:
+        if not (rising := [name for name in rising if rates[name].rises]):
             break
     return {name: rates[name] for name in optimizers}
 

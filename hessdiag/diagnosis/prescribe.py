@@ -163,8 +163,7 @@ def prescribe(
         raise HessdiagError(before.method_reason)
     scaled = _copy(model)
     left_out = _left_out(before, scaled, replace(stream[0], output=options.get("output")).narrow(0, TRIED))
-    names = [block.name for block in before.weights if block.name not in left_out]
-    if not names:
+    if not (names := [block.name for block in before.weights if block.name not in left_out]):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
         raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({reasons})")
     blind = scale_invariant(before)  # what cannot be scaled but counts sets the level

@@ -85,8 +85,7 @@ def first_call(
                 dry = try_model(model, batch, found, examples=TRIED[settings.per])
             how = {key: getattr(settings, key) for key in ("per", "seed", "class_dim", "matrix")}
             resolved = read_loss(model, batch, road.loss, dry.outputs, **how, linear=settings.quick)
-            coupled = any(taken)
-            if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
+            if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
                 what = "a normalisation joins the examples, and the model returns a number of them all: pass"
                 raise CoupledError(f"{what} per='batch' (--per batch)")
             break

@@ -126,8 +126,7 @@ def _fill(layer: Any, function: NamedFunction) -> None:
     swapped, groups = stores_inputs_first(layer), 1 if is_linear(layer) else layer.groups
     weight = swap_inputs_and_outputs(layer.weight, groups=groups) if swapped else layer.weight
     before = (weight, weight._version, weight.detach().clone())
-    result = function(weight)
-    if result is not None:
+    if (result := function(weight)) is not None:
         if not (isinstance(result, Tensor) and result.is_floating_point() and result.shape == weight.shape):
             found = f"{result.dtype} of shape {tuple(result.shape)}" if isinstance(result, Tensor) else kind_of(result)
             wanted = f"return a float tensor of the weight's shape {tuple(weight.shape)}, or change it in place"

@@ -345,8 +345,7 @@ def _config(transformers: Any, record: Any, arguments: Mapping[str, Any], label:
 
 def _hf_inputs(module: nn.Module, config: Any, input_size: Size, label: str) -> NormalInputs | TokenInputs | None:
     """Token ids within the vocabulary, or pixels; None where the configuration does not say."""
-    argument = str(getattr(module, "main_input_name", "input_ids"))
-    if argument == "input_ids":
+    if (argument := str(getattr(module, "main_input_name", "input_ids"))) == "input_ids":
         if input_size and len(input_size) > 1:
             how = f"{label} reads tokens, pass their number, input_size=16 (--input-size 16)"
             raise HessdiagError(f"input_size {input_size}: {how}")

@@ -85,8 +85,7 @@ class Setups(Record):
     @classmethod
     def collect(cls, reports: Iterable[Report]) -> Setups:
         """Gather the reports of the trials of one experiment."""
-        reports = tuple(reports)
-        if not reports:
+        if not (reports := tuple(reports)):
             raise HessdiagError("no trials were measured: ask for at least 1")
         first = reports[0]
         for report in reports:

@@ -75,8 +75,7 @@ class BlockSharpness(Record):
             raise HessdiagError(f"block {self.name!r} has no spectral density: {why}")
         beyond = self.nodes[:, :, None] < at if below else self.nodes[:, :, None] > at
         share = (self.weights[:, :, None] * beyond).sum(axis=1)
-        count = len(share)
-        if count == 1:
+        if (count := len(share)) == 1:
             return share[0], np.zeros(len(at))
         return share.mean(axis=0), share.std(axis=0, ddof=1) / count**0.5 * stdtrit(count - 1, 0.975) / Z95
 

@@ -236,8 +236,7 @@ def dropout(call: Call) -> Step:
     x = call.activation("input")
     if not call.arguments.get("train", call.arguments.get("training")):
         return Step(x, ((call.ref("input"), lambda g: g),))
-    keep = 1 - float(call.arguments["p"])
-    if keep <= 0:
+    if (keep := 1 - float(call.arguments["p"])) <= 0:
         raise UnsupportedError("a dropout of everything")
 
     def back(g: Gradient) -> Gradient:
