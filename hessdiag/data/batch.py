@@ -483,8 +483,7 @@ class Batch:
     def chunks(self, examples: int) -> Iterator[Batch]:
         """The batch in pieces of at most `examples`; of one, where the model is called with all of them."""
         examples = examples if self.within is None else 1
-        for start in range(0, self.size, examples):
-            yield self.narrow(start, start + examples)
+        return (self.narrow(start, start + examples) for start in range(0, self.size, examples))
 
     def call(self, model: Callable[..., Any]) -> Tensor:
         """The model's outputs, (B, *out), with at least one output dimension."""

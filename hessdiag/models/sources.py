@@ -182,8 +182,7 @@ def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], inpu
         built, given = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
         module, size = _check_module(built, factory.label), as_size(given)
         if given is not None and size is None:
-            what = f"{factory.label} returned the input size {given!r}"
-            raise HessdiagError(f"{what}: return one such as (3, 32, 32)")
+            raise HessdiagError(f"{factory.label} returned the input size {given!r}: return one such as (3, 32, 32)")
         size = input_size or size or as_size(getattr(module, "input_size", None))
         return Network(module, _drawn(module, size) if size else None)
 
@@ -296,9 +295,8 @@ LIBRARIES = {"timm": _timm, "torchvision": _torchvision}
 
 def _checked_name(specification: str, known: list[str], arguments: Mapping[str, Any]) -> str:
     library, _, name = specification.partition(":")
-    for key in arguments:
-        if key in DOWNLOADING:
-            raise HessdiagError(f"argument {key!r}: hessdiag downloads nothing, use load_state_dict (--weights FILE)")
+    for key in (key for key in arguments if key in DOWNLOADING):
+        raise HessdiagError(f"argument {key!r}: hessdiag downloads nothing, use load_state_dict (--weights FILE)")
     if name not in known:
         hint = did_you_mean(name, known, otherwise=f"{library}.list_models() lists them")
         raise HessdiagError(f"model {specification!r}: {library} has no model {name!r}; {hint}")
@@ -336,9 +334,8 @@ def _config(transformers: Any, record: Any, arguments: Mapping[str, Any], label:
         raise HessdiagError(f"{label} has no 'model_type': pass a configuration of transformers")
     entries = {key: value for key, value in record.items() if key != "model_type"}
     plain: Any = transformers.AutoConfig.for_model(record["model_type"], **entries) if arguments else None
-    for key in arguments:
-        if not hasattr(plain, key):
-            raise HessdiagError(f"{label} takes no argument {key!r}: pass entries of its configuration")
+    for key in (key for key in arguments if not hasattr(plain, key)):
+        raise HessdiagError(f"{label} takes no argument {key!r}: pass entries of its configuration")
     fixed = {"attn_implementation": "eager", "use_cache": False, "return_dict": True}
     return transformers.AutoConfig.for_model(record["model_type"], **(entries | dict(arguments) | fixed))
 
