@@ -75,7 +75,9 @@ def percent(share: float) -> str:
     >>> percent(0.0473), percent(0.0001), percent(1.5), percent(math.nan)
     ('4.7', '<0.1', '150', '–')
     """
-    return "<0.1" if 0 < 100 * share < 0.05 else f"{100 * share:.1f}" if 0 < 100 * share < 99.95 else short(100 * share)
+    if 0 < 100 * share < 0.05:
+        return "<0.1"
+    return f"{100 * share:.1f}" if 0 < 100 * share < 99.95 else short(100 * share)
 
 
 def spread(values: Sequence[float]) -> float:
