@@ -57,10 +57,8 @@ def check_loss(loss: Any) -> None:
     if isinstance(loss, type):
         raise HessdiagError(f"loss is the class {loss.__name__}: pass an instance, as in {loss.__name__}()")
     if isinstance(loss, str) and loss not in (*LOSSES, "model"):
-        hint = did_you_mean(
-            loss, LOSSES, otherwise=f"use one of {', '.join(LOSSES)}, model, or a function such as F.nll_loss"
-        )
-        raise HessdiagError(f"unknown loss {loss!r}: {hint}")
+        usual = f"use one of {', '.join(LOSSES)}, model, or a function such as F.nll_loss"
+        raise HessdiagError(f"unknown loss {loss!r}: {did_you_mean(loss, LOSSES, otherwise=usual)}")
     if not (loss is None or isinstance(loss, str) or callable(loss)):
         raise HessdiagError(f"loss {loss!r}: pass a name such as 'cross-entropy', or a function (outputs, targets)")
 

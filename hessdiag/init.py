@@ -145,8 +145,7 @@ def layout(layer: Any) -> dict[str, Any]:
 
 def _variance(weight: Tensor, scheme: str, *, c: float, groups: int, transposed: bool) -> float:
     n, m, k = fans(weight, groups=groups, transposed=transposed)
-    name = scheme.removesuffix("-orthogonal")
-    if name == "geometric":
+    if (name := scheme.removesuffix("-orthogonal")) == "geometric":
         return c / (k * math.sqrt(n * m * groups))
     channels = {"fan-in": n, "fan-out": m, "arithmetic": (n + m) / 2, "fan-geo-avg": math.sqrt(n * m)}
     return 2 / (channels[name] * k**2)

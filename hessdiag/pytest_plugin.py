@@ -86,8 +86,7 @@ def _describe_failure(report: Report, fail_on: Severity, ignored: frozenset[str]
 
     if report.signals is None:
         return f"{report.model}: {report.verdict.sentence}"
-    counted = [f for f in report.findings if f.rule not in ignored and is_as_grave(f, fail_on)]
-    if not counted:
+    if not (counted := [f for f in report.findings if f.rule not in ignored and is_as_grave(f, fail_on)]):
         return ""
     lines = [line for finding in counted for line in told(finding, MOST_NAMES)]
     return plain_text([f"{report.model}: {judge(counted)[1]}", *lines])

@@ -45,8 +45,7 @@ def gamma(kind: str, *, fan_in: int, kernel: int, sites_out: int, x_sq: float, d
     >>> gamma("bias", fan_in=3, kernel=1, sites_out=2, x_sq=2.0, delta_sq=1.0, out_sq=4.0)
     0.5
     """
-    reads = sites_out if kind == "bias" else fan_in * kernel * sites_out * x_sq**2
-    return _divide(reads * delta_sq, out_sq)
+    return _divide((sites_out if kind == "bias" else fan_in * kernel * sites_out * x_sq**2) * delta_sq, out_sq)
 
 
 def nu(*, gradient_sq: float, weight_sq: float) -> float:

@@ -254,8 +254,7 @@ def _scale_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
     scale = module.get_submodule(INPUT)
     if args:
         return (scale(args[0]), *args[1:]), kwargs
-    first = next(iter(kwargs), None)
-    if first is None:
+    if (first := next(iter(kwargs), None)) is None:
         raise HessdiagError(f"{type(module).__name__} is called without arguments: there is nothing to multiply")
     return args, kwargs | {first: scale(kwargs[first])}
 

@@ -84,16 +84,6 @@ class Scaled(nn.Embedding):
         return 2 * super().forward(words)
 
 
-def read_twice(m: Any, words: Tensor) -> Tensor:
-    """Once by calling the layer, once by its weight."""
-    return m.embed(words) + F.embedding(words.flip(1), m.embed.weight).tanh()
-
-
-def in_one_row(m: Any, words: Tensor) -> Tensor:
-    """All tokens of all examples in one row."""
-    return m.embed(words.flatten()).view(*words.shape, -1)
-
-
 Made = tuple[Callable[[], nn.Module], Callable[[], Any]]
 
 EMBEDDINGS: dict[str, Made] = {
@@ -110,10 +100,10 @@ EMBEDDINGS: dict[str, Made] = {
     "tied": (words(tied=True), tokens()),
     "tied, recurrent": (recurrent, tokens(2)),
     "tied to two embeddings": (shared, tokens()),
-    "words read twice": (words(read_twice), tokens()),
+    "words read twice": (words(lambda m, w: m.embed(w) + F.embedding(w.flip(1), m.embed.weight).tanh()), tokens()),
     "words, own forward": (lambda: having(words()(), embed=Scaled(WORDS, 3)), tokens()),
     "one class an example": (words(lambda m, words: m.embed(words[:, 0])), tokens()),
-    "words in one row": (words(in_one_row), tokens()),
+    "words in one row": (words(lambda m, w: m.embed(w.flatten()).view(*w.shape, -1)), tokens()),
 }
 
 # Of which torch has no Hessian (sparse gradients), or one of which the padding's row is seen in forward mode alone.

@@ -21,10 +21,9 @@ Make = Callable[[], nn.Module]
 
 
 def mlp(
-    middle: Callable[[Any, Tensor], Any] = lambda m, h: h.tanh(),
-    wrap: Callable[[Tensor], Any] = lambda y: y,
+    middle: Callable[[Any, Tensor], Any] = lambda m, h: h.tanh(), wrap: Callable[[Tensor], Any] = lambda y: y,
     **held: Callable[[], Any],
-) -> Make:
+) -> Make:  # fmt: skip
     """Two layers with something between them, a smooth non-linearity at least, and around what they return."""
 
     def make() -> nn.Module:
@@ -230,11 +229,6 @@ class Kind:
     outputs: Callable[[Any], Tensor] = lambda y: y
 
 
-def _of_network(name: str) -> Kind:
-    make, size = BUILDERS[name]
-    return Kind(make, lambda: torch.randn(EXAMPLES, *size, dtype=torch.float64))
-
-
 Pair = namedtuple("Pair", ["logits", "state"])
 TWO_INPUTS = lambda: having(mlp()(), rule=lambda m, a, b, scale=2.0: m.last(m.first(a + scale * b).tanh()))  # noqa: E731
 TRANSPOSED = lambda: Net(  # noqa: E731  a tied pair with the weight stored the other way round: x W and h Wᵀ
@@ -242,7 +236,8 @@ TRANSPOSED = lambda: Net(  # noqa: E731  a tied pair with the weight stored the 
 )
 
 KINDS: dict[str, Kind] = {
-    **{name: _of_network(name) for name in BUILDERS},
+    **{name: Kind(make, lambda size=size: torch.randn(EXAMPLES, *size, dtype=torch.float64))
+        for name, (make, size) in BUILDERS.items()},
     **{name: Kind(*made) for name, made in (WITHOUT_RULES | EMBEDDINGS).items()},
     "checkpointed": Kind(checkpointed),
     "own function": Kind(own_function),

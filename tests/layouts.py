@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.networks import Net
+from tests.networks import Net, last_state
 
 Rule = Callable[..., Any]
 
@@ -140,8 +140,7 @@ def padded() -> nn.Module:
     """`nn.TransformerEncoder` with a padding mask, which has kernels of its own for inference."""
 
     def forward(m: Any, x: Tensor, padding: Tensor) -> Tensor:
-        h = m.encode(x, src_key_padding_mask=padding)
-        return m.last(h.masked_fill(padding.unsqueeze(2), 0).sum(1))
+        return m.last(m.encode(x, src_key_padding_mask=padding).masked_fill(padding.unsqueeze(2), 0).sum(1))
 
     layer = nn.TransformerEncoderLayer(4, 2, 2, dropout=0.0, batch_first=True)
     return Net(forward, encode=nn.TransformerEncoder(layer, 1), last=nn.Linear(4, 2)).eval()
@@ -180,11 +179,6 @@ def causal_over_first() -> nn.Module:
     return Net(forward, read=nn.Linear(3, 4), attend=nn.MultiheadAttention(4, 2), last=nn.Linear(4, 2))
 
 
-def forgotten_batch_first() -> nn.Module:
-    """A recurrent layer that takes examples for time."""
-    return Net(lambda m, x: m.last(m.cell(x)[0][:, -1]), cell=nn.LSTM(3, 4), last=nn.Linear(4, 2))
-
-
 LENGTHS = torch.tensor([5, 3, 2, 2])
 
 
@@ -216,7 +210,7 @@ WITHOUT_RULES: dict[str, Made] = {
 MIXING: dict[str, Made] = {
     "sum over the examples": (sum_over_first, of(4)),
     "sum over later examples": (lambda: sum_over_first(turned=True), of(4)),
-    "forgotten batch_first": (forgotten_batch_first, of(3, 3)),
+    "forgotten batch_first": (lambda: last_state(nn.LSTM(3, 4), 4), of(3, 3)),  # takes examples for time
     "causal over the examples": (causal_over_first, of(3)),
     "weak mixing": (lambda: mixed(lambda h: h + 1e-14 * h.roll(1, 0)), of(4)),  # not to be seen in the outputs
 }

@@ -132,12 +132,8 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
         (2, 3, 3)),
     "conv1d": (lambda: chain(nn.Conv1d(2, 3, 3, stride=2, padding=1), nn.ReLU(), last=(12, 3)), (2, 7)),
     "conv3d": (lambda: chain(nn.Conv3d(1, 2, 2), nn.ReLU(), last=(16, 3)), (1, 3, 3, 3)),
-    "pooled": (
-        lambda: nn.Sequential(
-            nn.Conv2d(2, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        ),
-        (2, 8, 8),
-    ),
+    "pooled": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(4, 3, 2),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten()), (2, 8, 8)),
     "batchnorm eval": (lambda: between(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU()).eval(), (4,)),
     "groupnorm": (lambda: chain(nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4), nn.ReLU(), last=(16, 3)), (2, 3, 3)),
     "residual": (residual, (4,)),
@@ -167,10 +163,8 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }  # fmt: skip
 
 RECURRENT = ("lstm", "gru")
-CURVED = (
-    *("tanh", "groupnorm", "prelu", "called twice", "tied", "attention", "layernorm", "softplus"),
-    *("instancenorm", "rmsnorm", "dot product", *RECURRENT),
-)
+CURVED = ("tanh", "groupnorm", "prelu", "called twice", "tied", "attention", "layernorm", "softplus", "instancenorm",
+    "rmsnorm", "dot product", *RECURRENT)  # fmt: skip
 PLAIN = {"signals": False}  # options of `diagnose`: blocks alone
 
 PIECEWISE_LINEAR = [name for name in BUILDERS if name not in CURVED]

@@ -193,28 +193,22 @@ add({
     "weight_as_penalty": of(lambda m, h: m.layer(h) * m.layer.weight.square().mean(), layer=linear),
     "never_called": of(lambda m, h: F.linear(h, m.layer.weight, m.layer.bias), layer=linear),
     "own_parameter": of(
-        lambda m, h: torch.einsum("...i,oi->...o", h, m.weight), weight=lambda s: parameter(s.size(), s.width)
-    ),
+        lambda m, h: torch.einsum("...i,oi->...o", h, m.weight), weight=lambda s: parameter(s.size(), s.width)),
     "unused": of(lambda m, h: h, layer=lambda s: nn.Linear(s.width, 2)),
     "checkpointed": of(lambda m, h: checkpoint(lambda z: m.layer(z).tanh(), h, use_reentrant=False), layer=linear),
     "vmapped": of(lambda m, h: torch.vmap(m.layer)(h), layer=linear),
     "bilinear": of(lambda m, h: m.layer(h, h.tanh()), layer=lambda s: nn.Bilinear(s.width, s.width, s.size())),
     "gated": of(lambda m, h: F.glu(m.layer(h), dim=-1), layer=lambda s: nn.Linear(s.width, 2 * s.size())),
     # Weights that another layer makes of a learnt code: what it reads has no examples.
-    "weights_from_a_code": of(
-        lambda m, h: F.linear(h, m.layer(m.code).tanh()),
-        code=lambda s: parameter(3, 2),
-        layer=lambda s: nn.Linear(2, s.width),
-    ),
+    "weights_from_a_code": of(lambda m, h: F.linear(h, m.layer(m.code).tanh()),
+        code=lambda s: parameter(3, 2), layer=lambda s: nn.Linear(2, s.width)),
     "layer_scale": of(lambda m, h: h * m.gain, gain=lambda s: parameter(s.width)),
     "one_row_of_the_weight": of(lambda m, h: m.layer(h).tanh() + F.linear(h, m.layer.weight[:1]), layer=narrow),
     "tiny_branch": of(lambda m, h: h + 1e-9 * m.layer(h).tanh(), layer=square),  # layer scale at the start
     "linear_times_in_place": of(lambda m, h: m.layer(h).mul_(2).add_(0.1), layer=linear),
     # No block, but others are.
-    "complex_weight": of(
-        lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(),
-        weight=lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128)),
-    ),
+    "complex_weight": of(lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(),
+        weight=lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128))),
     # Functions of the tensor alone.
     **{function.__name__: plain(function) for function in (F.relu, torch.tanh, F.gelu, F.silu)},
     "softmax": plain(lambda h: h.softmax(-1)),
@@ -327,10 +321,8 @@ add({
 }, CONVOLVED)  # fmt: skip
 add({
     # Each image on its own, without a dimension of examples.
-    "convolution_of_one_image": of(
-        lambda m, h: torch.stack([m.layer(image) for image in h]),
-        layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1),
-    ),
+    "convolution_of_one_image": of(lambda m, h: torch.stack([m.layer(image) for image in h]),
+        layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1)),
     "channels_as_images": of(lambda m, h: m.layer(h.flatten(0, 1).unsqueeze(1)).view_as(h), layer=one_channel),
     "convolution_padding_itself": own_convolution(pads_itself, 2, strided=True),
     "convolution_standardised": own_convolution(standardised, 3),

@@ -115,13 +115,9 @@ def test_the_guilty_block_comes_first_and_the_repaired_twin_is_healthy(name: str
     case, (inputs, targets) = BY_NAME[name], BY_NAME[name].batch()
     image = name == "conv-xavier"
     inputs, targets = (inputs[:4], targets[:4]) if image else (inputs[:16], targets[:16])
-    before, after = (
-        hessdiag.diagnose(model, inputs, targets, loss=case.loss, **CHEAP)
-        for model in (
-            case.build(variant, width=16 if image else 64, seed=each)
-            for variant, each in (("before", 0), ("after", seed))
-        )
-    )
+    seeds = {"before": 0, "after": seed}
+    models = [case.build(variant, width=16 if image else 64, seed=seeds[variant]) for variant in seeds]
+    before, after = (hessdiag.diagnose(each, inputs, targets, loss=case.loss, **CHEAP) for each in models)
     first = before.findings[0]
     assert first.rule == rule
     assert match(first.blocks[0], case.guilty)

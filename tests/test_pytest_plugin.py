@@ -29,16 +29,11 @@ def check(hessdiag, fill, **options):
 """
 
 
-class OwnModules(SysModulesSnapshot):
-    """What `pytester` forgets after a run: the modules of that run, not those of libraries, which load but once."""
-
-    def __init__(self, preserve: object = None) -> None:
-        super().__init__(preserve=lambda name: not name.startswith("test_"))
-
-
 @pytest.fixture
 def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot", OwnModules)
+    """After a run `pytester` forgets the modules of that run, not those of libraries, which load but once."""
+    held = lambda preserve=None: SysModulesSnapshot(lambda name: not name.startswith("test_"))  # noqa: E731
+    monkeypatch.setattr("_pytest.pytester.SysModulesSnapshot", held)
 
 
 @pytest.fixture

@@ -105,9 +105,7 @@ def _gain(step: Step, number: int, here: Sent, there: Sent | None, found: Propag
     if there is None:
         return here.gain * (1 + share * (step.kurtosis - 1))
     added = _identity(there, positions, found)
-    if step.attention is None:
-        return here.gain + added
-    return _attended(step.attention, number, here, share, added)
+    return _attended(step.attention, number, here, share, added) if step.attention else here.gain + added
 
 
 def _attended(mixing: Mixing, number: int, here: Sent, share: float, added: float) -> float:
@@ -150,8 +148,7 @@ def of_parameter(block: Block, step: Step, sent: Sent, found: Propagation) -> fl
                 places = float((at.sum(1).square() / at.square().sum(1)).mean())  # that would share them evenly
                 size += share * (_along_identity(places, c, g, chance) - size)
         else:
-            more = both * (1 + wishart * chance) if number else 1.0
-            size = common**2 + 2 * common * rest + more * rest**2
+            size = common**2 + 2 * common * rest + (both * (1 + wishart * chance) if number else 1.0) * rest**2
         total += square * growth**2 * size
     return sent.gain * length**2 * total * (pairs if sent.alike else 1.0) / block.numel
 

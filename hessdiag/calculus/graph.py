@@ -76,9 +76,10 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     signature, nodes = exported.graph_signature, list(exported.graph.nodes)
     tensors = {n.name: n.meta["val"] for n in nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), Tensor)}
     inputs = {name: value for name, value in tensors.items() if name in signature.user_inputs}
-    output = _one_output(model, exported)
-    if not inputs:
-        raise HessdiagError("the model reads no tensor: pass inputs that hold one")
+    returned = [spec.arg for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]  # others it writes to
+    output = next((Ref(each.name) for each in returned if isinstance(each, TensorArgument)), None)
+    if output is None:
+        raise HessdiagError(f"{type(model).__name__} returns no tensor: wrap it so that it returns one")
     return Graph(
         inputs=inputs, parameters=dict(signature.inputs_to_parameters), buffers=dict(signature.inputs_to_buffers),
         shapes={name: tuple(value.shape) for name, value in tensors.items() if name not in inputs},
@@ -118,10 +119,9 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
     """By graph name, what the model's Python made, and inputs that are no measurements, where they have numbers."""
     signature = exported.graph_signature
     made = {name: exported.constants[target] for name, target in signature.inputs_to_lifted_tensor_constants.items()}
-    given = zip(signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
     return made | {
         str(name): value
-        for name, value in given
+        for name, value in zip(signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
         if isinstance(value, Tensor) and not value.is_floating_point() and not value.is_meta
     }
 
@@ -133,13 +133,6 @@ def _operation(node: torch.fx.Node) -> Operation:
         refs=tuple(Ref(read.name) for read in node.all_input_nodes), place=place, layer=layer,
         shape=tuple(value.shape) if isinstance(value, Tensor) and {int}.issuperset(map(type, value.shape)) else None,
     )  # fmt: skip
-
-
-def _one_output(model: nn.Module, exported: ExportedProgram) -> Ref:
-    for spec in exported.graph_signature.output_specs:  # buffers and inputs that the model writes to come first
-        if spec.kind.name == "USER_OUTPUT" and isinstance(spec.arg, TensorArgument):
-            return Ref(spec.arg.name)
-    raise HessdiagError(f"{type(model).__name__} returns no tensor: wrap it so that it returns one")
 
 
 def _place(node: torch.fx.Node) -> tuple[str, str]:
@@ -336,16 +329,14 @@ def viewed(sq: Tensor, shape: Sequence[int]) -> Tensor:
         return kept.contiguous().expand(sq.shape).reshape(*shape)
 
 
-def transposed(
-    function: Callable[[Tensor], Tensor], like: Tensor, cotangent: Tensor, along: int | None = None
-) -> Tensor:
+def transposed(function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor, along: int | None = None) -> Tensor:
     """Compute Aᵀ v for a linear function A of tensors shaped like `like`, which changes dimension `along` alone."""
     size = list(like.shape)
     if along is not None:
-        repeated = [d != along % like.dim() and stride == 0 for d, stride in enumerate(cotangent.stride())]
+        repeated = [d != along % like.dim() and stride == 0 for d, stride in enumerate(v.stride())]
         size = [1 if same else n for n, same in zip(size, repeated, strict=True)]
-        cotangent = cotangent[tuple(slice(1) if same else slice(None) for same in repeated)]
+        v = v[tuple(slice(1) if same else slice(None) for same in repeated)]
     with torch.enable_grad():
         leaf = torch.zeros((), dtype=torch.float64).expand(size).requires_grad_()
-        (result,) = torch.autograd.grad(function(leaf), leaf, cotangent)
+        (result,) = torch.autograd.grad(function(leaf), leaf, v)
     return result.expand(like.shape)

@@ -129,8 +129,7 @@ def flattened(profile: Tensor | None, flat: float, whole: float) -> Tensor | Non
 def by_position(sq: Tensor) -> Tensor:
     """E[x²] of each position, the one dimension before the last."""
     kept = distinct(sq)
-    mean = kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2])
-    return mean.expand(sq.shape[-2])
+    return kept.mean([d for d in range(kept.dim()) if d != kept.dim() - 2]).expand(sq.shape[-2])
 
 
 def mixed(sizes: Sequence[float], moments: Sequence[Moments]) -> Tensor | None:
@@ -147,8 +146,7 @@ def mixed(sizes: Sequence[float], moments: Sequence[Moments]) -> Tensor | None:
 def distinct(sq: Tensor) -> Tensor:
     """Keep one entry of each dimension that a tensor repeats without memory."""
     for d, size in enumerate(sq.shape):
-        if size > 1 and sq.stride(d) == 0:
-            sq = sq.narrow(d, 0, 1)
+        sq = sq.narrow(d, 0, 1) if size > 1 and sq.stride(d) == 0 else sq
     return sq
 
 
@@ -157,8 +155,7 @@ def thin(sq: Tensor) -> Tensor:
     kept = distinct(sq)
     for d in (d for d in range(kept.dim()) if kept.shape[d] > 1):
         first = kept.narrow(d, 0, 1)
-        if torch.equal(first.expand(kept.shape), kept):
-            kept = first
+        kept = first if torch.equal(first.expand(kept.shape), kept) else kept
     return kept.expand(sq.shape)
 
 
@@ -263,13 +260,9 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
     own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
     x = common[:, None] + own  # (nodes of the shared part, of the own part)
-    y = (phi.function(x) * weights).sum(1)
     slopes = phi.derivative(x)
-    sizes = (
-        (y, alone.sq),
-        ((slopes * weights).sum(1), alone.slope_sq),
-        ((x * slopes * weights).sum(1), q * alone.slope_sq),
-    )
+    y, steep, lean = ((each * weights).sum(1) for each in (phi.function(x), slopes, x * slopes))
+    sizes = ((y, alone.sq), (steep, alone.slope_sq), (lean, q * alone.slope_sq))
     return tuple(float((weights * v.square()).sum()) / size if size else math.nan for v, size in sizes)
 
 
@@ -286,8 +279,7 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     own = math.sqrt(max(1 - mean - shared, 1e-12))
     # density of the largest of `count` independent standard normals
     step = float(z[1] - z[0])
-    edges = torch.cat([z - step / 2, z[-1:] + step / 2])
-    mass = torch.special.ndtr(edges).pow(count).diff()  # (nodes,)
+    mass = torch.special.ndtr(torch.cat([z - step / 2, z[-1:] + step / 2])).pow(count).diff()  # (nodes,)
     x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
     y = phi.function(x)
     given = (y * mass).sum(1)
@@ -422,9 +414,7 @@ def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
         return 1.0
     if "Norm" in type(module).__name__:
         return 1.0 if attribute == "weight" else 0.0
-    if isinstance(module, nn.PReLU):
-        return 0.25**2
-    return math.nan
+    return 0.25**2 if isinstance(module, nn.PReLU) else math.nan
 
 
 @dataclass(frozen=True)
@@ -446,8 +436,7 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
         return (torch.empty(2, *size, device=device, dtype=dtype),), {}, InputMoments()
     listed = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     given = ((), dict(inputs)) if isinstance(inputs, Mapping) else (listed, {})
-    tensors = [value for value in tree_leaves(given) if isinstance(value, Tensor)]
-    if not tensors:
+    if not (tensors := [value for value in tree_leaves(given) if isinstance(value, Tensor)]):
         how = "pass the shape of one example such as (3, 32, 32), or tensors"
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if any(value.dim() == 0 or not len(value) for value in tensors):
@@ -470,8 +459,7 @@ def measured_inputs(x: Tensor) -> InputMoments:
     """Measure E[x²] of given inputs (B, ...) and the correlation between examples."""
     values = x.detach().double().flatten(1)  # (B, P)
     sq = float(values.square().mean())
-    size = len(values)
-    if size < 2 or sq == 0:
+    if (size := len(values)) < 2 or sq == 0:
         return InputMoments(sq)
     cross = (values.sum(0).square() - values.square().sum(0)).mean() / (size * (size - 1))
     shared = min(max(float(cross) / sq, 0.0), 1.0)

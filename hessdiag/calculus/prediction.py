@@ -54,8 +54,7 @@ def predict_block(
         bare, sites_in=x.sq.numel() // batch // (channels if scalar else block.fan_in * block.groups),
         sites_out=out.sq.numel() // batch // channels, x_sq=x.second_moment, out_sq=out.second_moment,
     )  # fmt: skip
-    gradient = found.gradients.get(operation.name)
-    if gradient is None:
+    if (gradient := found.gradients.get(operation.name)) is None:
         return forward
     delta_sq = gradient.second_moment
     # of the gradient that the layer alone sends to its input, without other readers of it
@@ -66,11 +65,10 @@ def predict_block(
     )  # fmt: skip
     varsigma = scaling.activation_scaling(x.sq.numel() // batch, x_delta_sq, forward.x_sq)
     intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
-    gradient_sq = _parameter_gradient_sq(forward, channels, x, gradient)
     return replace(
         forward, activation_scaling=varsigma, gamma=gamma,
         gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic, gamma_curvature=gamma * found.loss.curvature,
-        nu=scaling.nu(gradient_sq=gradient_sq, weight_sq=weight_sq),
+        nu=scaling.nu(gradient_sq=_parameter_gradient_sq(forward, channels, x, gradient), weight_sq=weight_sq),
         avg_sq_singular_value=of_parameter(block, step, sent[operation.name], found) if sent else gamma,
         x_gradient_sq=x_delta_sq, out_gradient_sq=delta_sq,
     )  # fmt: skip
@@ -82,8 +80,7 @@ def _parameter_gradient_sq(block: BlockPrediction, channels: int, x: Activation,
     if block.kind == "bias":
         return sites * delta.second_moment * (1 + (sites - 1) * delta.site_correlation)
     count = sites * channels if block.kind == "scalar" else sites
-    together = 1 + (sites - 1) * x.site_correlation * delta.site_correlation
-    return count * block.x_sq * delta.second_moment * together
+    return count * block.x_sq * delta.second_moment * (1 + (sites - 1) * x.site_correlation * delta.site_correlation)
 
 
 def _reason(block: Block, applied: Uses, predicted: BlockPrediction) -> str:
@@ -185,8 +182,7 @@ def imbalance(
 
 
 def _contrast(low: tuple[float, str], high: tuple[float, str]) -> str:
-    ratio = high[0] / low[0]
-    if ratio < EVEN:
+    if (ratio := high[0] / low[0]) < EVEN:
         return f"by design: γ is alike in all kinds of layers, within {short(ratio)}×"
     return f"by design: γ of {high[1]} is {short(ratio)}× that of {low[1]}"
 

@@ -54,12 +54,9 @@ def initial_values(
 
 
 def _input(shape: tuple[int, ...], inputs: InputMoments, *, last: bool) -> Activation:
-    return Activation(
-        sq=torch.tensor(inputs.sq, dtype=torch.float64).expand(shape),
-        site_correlation=inputs.correlation,
-        example_correlation=inputs.correlation,
-        positions=math.prod(shape[1:-1] if last else shape[2:]),
-    )
+    sq, c = torch.tensor(inputs.sq, dtype=torch.float64).expand(shape), inputs.correlation
+    positions = math.prod(shape[1:-1] if last else shape[2:])
+    return Activation(sq, site_correlation=c, example_correlation=c, positions=positions)
 
 
 def _of_numbers(actual: Tensor, name: str) -> Activation:
@@ -192,8 +189,7 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
 
 def _folded(call: Call, rule: Rule | None) -> Step | None:
     """Compute what depends on no input, such as masks and positions; None where that cannot be."""
-    actual = _number(call)
-    if actual is None:
+    if (actual := _number(call)) is None:
         return None
     call.numbers[call.operation.name] = actual
     read = [call.values.get(ref.name) for ref in call.operation.refs]
@@ -271,8 +267,7 @@ def _note_dependence(operation: Operation, step: Step, found: Propagation) -> No
     if rule is not None and rule.apply in (add, multiply) and len(read) == len(step.back) == 2 and read[0] & read[1]:
         both = "both sides come from one result, and are taken as independent"
         found.notes[f"{rule.operation} {place(operation)}: {both}"] = None
-    through = frozenset() if step.weight else frozenset().union(*read)
-    found.roots[operation.name] = through | {operation.name}
+    found.roots[operation.name] = frozenset({operation.name}).union(*([] if step.weight else read))
 
 
 def _backward(found: Propagation, moments: str) -> None:

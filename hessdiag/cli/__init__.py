@@ -18,17 +18,16 @@ from hessdiag.cli.sharpness import sharpness
 HELP = "Checks a PyTorch model before you train it, and names the layer to repair."
 
 app = typer.Typer(
-    name="hessdiag",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,
+    name="hessdiag", context_settings={"help_option_names": ["-h", "--help"]}, rich_markup_mode=None,
     pretty_exceptions_enable=False,
-)
+)  # fmt: skip
+
+
+Version = Annotated[bool, typer.Option("--version", help="print it")]
 
 
 @app.callback(help=HELP, invoke_without_command=True)
-def hessdiag(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="print it")] = False
-) -> None:
+def hessdiag(context: typer.Context, version: Version = False) -> None:
     """Print the version, or the help where no command is given."""
     if version:
         from importlib.metadata import version as installed

@@ -32,8 +32,7 @@ def diagnose(
     with launched(subject.torch_device) as processes, redirect_stdout(sys.stderr):
         report = diagnose_prepared(
             prepared, source, loss=subject.objective, mode=subject.mode, seed=subject.seed,
-            distributed=processes.size > 1, fit=fit, progress=printing.progress,
-            **asdict(curvature),
+            distributed=processes.size > 1, fit=fit, progress=printing.progress, **asdict(curvature),
         )  # fmt: skip
     if processes.rank > 0:
         return

@@ -18,8 +18,7 @@ def explain(rule: Rule = "") -> None:
     if not rule:
         print(plain_text([catalogue.overview()]))
         return
-    name = rule.upper()
-    if name not in catalogue.CATALOGUE:
+    if (name := rule.upper()) not in catalogue.CATALOGUE:
         hint = did_you_mean(name, list(catalogue.CATALOGUE))
         raise HessdiagError(f"there is no rule {rule!r}: {hint or 'hessdiag explain lists all'}")
     print(catalogue.explain(name, width=min(catalogue.WIDTH, text_width())))

@@ -39,8 +39,7 @@ class TrainingSubject(Subject):
             return self.prepare(model, **drawn)[1], self.objective
         with suppress(HessdiagError):  # no telling which dimension the classes are
             _, prepared = self.prepare(model, loss="cross-entropy", **drawn)
-            labels = prepared.batch.targets
-            if labels is not None and bool(labels.any()):  # more than one class
+            if (labels := prepared.batch.targets) is not None and bool(labels.any()):  # more than one class
                 return prepared, "cross-entropy"
         return self.prepare(model, loss="mse", **drawn)[1], "mse"
 

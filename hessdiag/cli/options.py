@@ -47,6 +47,7 @@ MODELS = (
 LOSSES = "random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
 OUTPUTS = "which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1"
 INITS = "fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
+WEIGHTS = "load weights: .safetensors, or of torch.save"
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
 Matrix = Annotated[Literal["ggn", "hessian"], typer.Option(help="ggn: Gauss-Newton")]
 Per = Annotated[Literal["example", "batch"], typer.Option(help="the matrix of each example, or of the mean loss")]
@@ -151,9 +152,7 @@ class Subject(Measured):
     """The same with weights and data."""
 
     init: Annotated[str, typer.Option(metavar="NAME|MOD:FN", help=INITS)] = ""
-    weights: Annotated[str, typer.Option(metavar="FILE[:KEY]", help="load weights: .safetensors, or of torch.save")] = (
-        ""
-    )
+    weights: Annotated[str, typer.Option(metavar="FILE[:KEY]", help=WEIGHTS)] = ""
     data: Annotated[str, typer.Option(metavar="MOD:FN", help="returns inputs or (inputs, targets); else random")] = ""
 
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:

@@ -22,13 +22,11 @@ INITS = "fan-in, fan-out, arithmetic, geometric, each also -orthogonal  [default
 Init = Annotated[str, typer.Option(metavar="NAME", help=INITS)]
 BatchSize = Annotated[int, typer.Option(min=1, max=10**9, help="examples of each trial")]
 Loss = Annotated[str, typer.Option(help="random-quadratic, cross-entropy or mse")]
-Moments = Annotated[
-    Literal["paper", "kernel"], typer.Option(help="paper: its rules alone; kernel: also correlations and borders")
-]
+MOMENTS = "paper: its rules alone; kernel: also correlations and borders"
+Moments = Annotated[Literal["paper", "kernel"], typer.Option(help=MOMENTS)]
 Compare = Annotated[bool, typer.Option("--compare", help="measure random trials too, and show both")]
-Trials = Annotated[
-    int, typer.Option("--setups", min=0, help="random trials to compare with; --compare alone measures 20")
-]
+SETUPS = "random trials to compare with; --compare alone measures 20"
+Trials = Annotated[int, typer.Option("--setups", min=0, help=SETUPS)]
 TRIALS = 20
 
 
@@ -83,10 +81,7 @@ def _compare(prediction: Any, source: ModelSource, trials: dict[str, Any], progr
     from hessdiag.results.prediction import PredictedVsMeasured
 
     planned = RandomTrials.of(source, **trials)
-    with (
-        launched(planned.device) as processes,
-        showing(progress, title=f"measuring {source.name}", total=planned.setups),
-        redirect_stdout(sys.stderr),
-    ):
+    shown = showing(progress, title=f"measuring {source.name}", total=planned.setups)
+    with launched(planned.device) as processes, shown, redirect_stdout(sys.stderr):
         reports = planned.reports(processes=processes)
         return PredictedVsMeasured.of(prediction, reports) if processes.rank == 0 else None

@@ -29,9 +29,8 @@ PATTERNS = (
 
 
 Json = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all; - prints it as JSON")]
-Verbose = Annotated[
-    bool | None, typer.Option("--verbose/--quiet", "-v/-q", help="leave nothing out / print the conclusion alone")
-]
+VERBOSE = "leave nothing out / print the conclusion alone"
+Verbose = Annotated[bool | None, typer.Option("--verbose/--quiet", "-v/-q", help=VERBOSE)]
 
 
 @dataclass(frozen=True, kw_only=True)

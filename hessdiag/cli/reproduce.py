@@ -34,10 +34,8 @@ SIZES = (100, 1024)  # trials and examples of each: the paper's
 QUICK = {"ratios": (10, 128), "heatmaps": (5, 64)}
 
 Name = Annotated[Literal["ratios", "heatmaps"], typer.Argument(metavar="FIGURE")]
-Out = Annotated[
-    str,
-    typer.Option(metavar="DIR", callback=writable_folder, help="folder for the numbers (JSON) and figures (png, svg)"),
-]
+OUT = "folder for the numbers (JSON) and figures (png, svg)"
+Out = Annotated[str, typer.Option(metavar="DIR", callback=writable_folder, help=OUT)]
 Quick = Annotated[bool, typer.Option("--quick", help="few trials and small batches: a look, not the figure")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print nothing on stderr but errors")]
 
@@ -74,10 +72,8 @@ def _ratios(**options: Any) -> Drawn:
 
     setups = measure_setups("lenet", init="geometric", **options)
     quantiles = np.nanquantile(setups.columns["ratio"], [0.5, 0.05, 0.95], axis=0)
-    rows = [
-        f"{name:14} {median:.2f}  {low:.2f}-{high:.2f}"
-        for name, median, low, high in zip(setups.names, *quantiles, strict=True)
-    ]
+    columns = zip(setups.names, *quantiles, strict=True)
+    rows = [f"{name:14} {median:.2f}  {low:.2f}-{high:.2f}" for name, median, low, high in columns]
     summary = [f"γ/σ² over {len(setups)} trials: median, 5-95 % range", *rows]
     return setups, lambda: {"ratios": plots.draw_ratios(setups)}, summary
 
@@ -96,10 +92,8 @@ def _heatmaps(**options: Any) -> Drawn:
 
     kinds = [(matrix, init) for matrix in ("hessian", "ggn") for init in SCHEMES]
     panels = tuple(measure_setups("lenet", init=init, matrix=matrix, **options) for matrix, init in kinds)
-    rows = [
-        f"{panel.matrix:8} {panel.init:11} {panel.spread:8.3g} {spread(panel.normalized().ravel().tolist()):8.3g}"
-        for panel in panels
-    ]
+    spreads = [(panel.spread, spread(panel.normalized().ravel().tolist())) for panel in panels]
+    rows = [f"{kind:8} {init:11} {own:8.3g} {of:8.3g}" for (kind, init), (own, of) in zip(kinds, spreads, strict=True)]
 
     def figures() -> dict[str, Figure]:
         relative = plots.draw_heatmaps(panels, relative=True)

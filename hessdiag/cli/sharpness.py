@@ -12,10 +12,8 @@ import typer
 from hessdiag.cli.options import Blocks, Matrix, Model, Plots, Subject, grouped
 from hessdiag.cli.printing import Printing
 
-Split = Annotated[
-    Literal["auto", "none", "qkv", "heads", "experts"],
-    typer.Option(help="take packed parameters apart, where that is certain; auto: queries, keys and values"),
-]
+SPLIT = "take packed parameters apart, where that is certain; auto: queries, keys and values"
+Split = Annotated[Literal["auto", "none", "qkv", "heads", "experts"], typer.Option(help=SPLIT)]
 Density = Annotated[bool, typer.Option("--density", help="also measure how the eigenvalues are distributed")]
 
 

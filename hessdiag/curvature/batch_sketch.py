@@ -72,10 +72,8 @@ def sketch_per_batch(
     first = min(directions_for(size, sides=sides_of(problem.loss)), max_products)
     value, stderr, spent = two_stages(measure, first, least=LEAST, most=max_products, own=(own, own), rtol=rtol)
     rounds = _Rounds.of(problem, memory, spent[-1])
-    reason = (
-        f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
-    )
-    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=reason)
+    how = f"{rounds.directions} random directions of each example, all pairs within groups of {rounds.group} examples"
+    return Curvature.sampled(value, stderr, sum(spent), rtol=rtol, reason=how)
 
 
 @dataclass(frozen=True)
@@ -203,8 +201,7 @@ def _over_pairings(X: Tensor, batch: int) -> Tensor:
     L, g, k, _, _ = X.shape
     missing = 1 - (g - 1) / max(batch - 1, 1)
     least, numbers = INTERACTING
-    some = min(g, max(least, math.isqrt(numbers) // L))
-    if some < 4 or missing <= 0:
+    if (some := min(g, max(least, math.isqrt(numbers) // L))) < 4 or missing <= 0:
         return X.new_zeros(L, L)
     X = X[:, :some, :, :some]
     left = X.permute(1, 3, 0, 2, 4).flatten(3) / k**2  # (i, j, L, k k)

@@ -42,8 +42,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
             if jacobian is not None:
                 SK[:, number] = torch.bmm(S, jacobian.gram().double())
         norms = torch.bmm(SK.flatten(2), SK.transpose(2, 3).flatten(2).mT).sum(dim=0)
-        traces = SK.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
-        return Sums(norms=norms.cpu().numpy(), traces=traces.cpu().numpy())
+        return Sums(norms=norms.cpu().numpy(), traces=SK.diagonal(dim1=2, dim2=3).sum(dim=(0, 2)).cpu().numpy())
 
     sums = sum_over(list(batch.chunks(chunk)), measure, step="exact blocks", gradients=problem.shape.outputs)
     return _curvature(sums["norms"] / batch.size, sums["traces"] / batch.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from hessdiag.arguments import check_choice, check_number, check_whole
 from hessdiag.curvature.batch_sketch import sketch_per_batch
@@ -15,7 +15,6 @@ from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.products import Matrix
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import statistics_of
 from hessdiag.results.records import Record
@@ -60,11 +59,6 @@ class Settings:
             check_number("rtol", self.rtol, "pass a relative error above 0, such as 0.05", above=0)
         check_whole("max_products", self.max_products, least=2)
         check_whole("seed", self.seed)
-
-    @property
-    def of_loss(self) -> dict[str, Any]:
-        """What concerns the loss."""
-        return {"per": self.per, "seed": self.seed, "class_dim": self.class_dim, "matrix": self.matrix}
 
     def plan(self, *, outputs: int, batch_size: int) -> Plan:
         """Pick the algorithm for a network with so many outputs per example.
@@ -147,17 +141,14 @@ def within_batch(settings: Settings, *, examples: int, outputs: int) -> tuple[Se
 
 def _measure(problem: Problem, settings: Settings, memory: MemoryBudget) -> Curvature:
     plan = settings.plan(outputs=problem.shape.outputs, batch_size=problem.batch.size)
-    rtol, most, seed = settings.rtol, settings.max_products, settings.seed
+    how: dict[str, Any] = {"rtol": settings.rtol, "max_products": settings.max_products, "seed": settings.seed}
     per_example = settings.per == "example"
     if plan.method == "sketch":
-        sketched = sketch_per_example if per_example else sketch_per_batch
-        found = sketched(problem, memory, rtol=rtol, max_products=most, seed=seed)
+        found = (sketch_per_example if per_example else sketch_per_batch)(problem, memory, **how)
     elif plan.in_output_space:
         exactly = exact_per_example if per_example else exact_per_batch
         found = exactly(problem, chunk=problem.shape.chunk(problem.shape.outputs, memory=memory.chunk))
     else:
-        found = probe(
-            problem, memory, matrix=cast(Matrix, settings.matrix), per=settings.per, exhaustive=plan.method == "exact",
-            rtol=rtol, max_products=most, seed=seed,
-        )  # fmt: skip
+        how |= {"matrix": settings.matrix, "per": settings.per, "exhaustive": plan.method == "exact"}
+        found = probe(problem, memory, **how)
     return replace(found, method=plan.method, reason="; ".join(filter(None, (plan.reason, found.reason))))

@@ -63,9 +63,7 @@ class Curvature:
                 return "unmeasured"
             if stderr == 0:
                 return "exact"
-            if self.rtol is None:
-                return "sampled"
-            return "rtol" if stderr <= self.rtol * value else "budget"
+            return "sampled" if self.rtol is None else "rtol" if stderr <= self.rtol * value else "budget"
 
         return list(map(of, self.frobenius_sq.diagonal(), self.stderr.diagonal()))
 
@@ -80,12 +78,11 @@ def merge(parts: Sequence[Curvature], sizes: Sequence[int]) -> Curvature:
     """The mean over all examples, from means over batches of `sizes` examples that were measured independently."""
     weights = np.array(sizes, dtype=np.float64) / sum(sizes)
     return replace(
-        parts[0],
-        frobenius_sq=np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1),
+        parts[0], frobenius_sq=np.tensordot(weights, [part.frobenius_sq for part in parts], axes=1),
         stderr=np.sqrt(np.tensordot(weights**2, [part.stderr**2 for part in parts], axes=1)),
         products=np.max([part.products for part in parts], axis=0),
         traces=np.tensordot(weights, [part.traces for part in parts], axes=1),
-    )
+    )  # fmt: skip
 
 
 def mean_of_some(

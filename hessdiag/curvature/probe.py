@@ -19,7 +19,7 @@ from hessdiag.data.memory import MemoryBudget, unless_out_of_memory
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.products import MIN_BYTES, CurvatureOperator, Matrix, Products
-from hessdiag.network.blocks import Block, block_parameter
+from hessdiag.network.blocks import block_parameter
 from hessdiag.parallel.progress import advance, announce
 from hessdiag.results.numbers import Array
 
@@ -51,7 +51,7 @@ def probe(
     norms: Callable[[int, Sequence[int], Tensor], Array]
     if per == "batch":
         operator, examples = CurvatureOperator(problem, matrix, memory=memory.chunk, seed=seed), 1
-        norms, reason = partial(_norms_of_batch, operator, blocks), operator.reason
+        norms, reason = partial(_norms_of_batch, operator), operator.reason
     else:
         products = Products(problem, matrix, seed=seed)
         norms, reason = partial(_norms_of_examples, problem, products, memory.chunk), products.reason
@@ -143,11 +143,9 @@ def _norms_of_examples(
     return _norms_of_examples(problem, products, memory // 4, j, rows, probes) if found is None else found
 
 
-def _norms_of_batch(
-    operator: CurvatureOperator, blocks: Sequence[Block], j: int, rows: Sequence[int], probes: Tensor
-) -> Array:
+def _norms_of_batch(operator: CurvatureOperator, j: int, rows: Sequence[int], probes: Tensor) -> Array:
     """The same of the mean over the batch, of probes (1, M, *shape of block j)."""
-    starts, alone = operator.starts, rows == [j]
+    blocks, starts, alone = operator.problem.blocks, operator.starts, rows == [j]
     columns = [(starts[j], r) for r in probes[0].reshape(probes.shape[1], -1).to(operator.like)]
     places = [slice(0, blocks[j].numel)] if alone else [slice(starts[i], starts[i] + blocks[i].numel) for i in rows]
     moved = operator.products(columns, whole=not alone)

@@ -138,13 +138,11 @@ def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int)
 
     Sizes are tr(G)² from a few directions, relative to the mean over examples; half of the chances are alike for all.
     """
-    directions, parts = Directions(LEAST, name="sizes"), []
-    for part in problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk)):
-        X = products_of(problem, part, directions, seed)
-        parts.append(X.diagonal(dim1=2, dim2=3).sum(dim=2).square())
-    sizes = torch.cat(parts, dim=1)  # (L, B)
-    own = (sizes / sizes.mean(dim=1, keepdim=True)).nan_to_num().mean(dim=0)
-    shares = (0.5 + 0.5 * own).cpu().numpy()
+    directions = Directions(LEAST, name="sizes")
+    parts = problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk))
+    own = [products_of(problem, part, directions, seed).diagonal(dim1=2, dim2=3).sum(dim=2).square() for part in parts]
+    sizes = torch.cat(own, dim=1)  # (L, B)
+    shares = (0.5 + 0.5 * (sizes / sizes.mean(dim=1, keepdim=True)).nan_to_num().mean(dim=0)).cpu().numpy()
     shares *= len(shares) / shares.sum()
     ends, points = np.cumsum(shares) / len(shares), (np.arange(count) + 0.5) / count
     chosen = np.minimum(np.searchsorted(ends, points), len(shares) - 1)
@@ -173,8 +171,7 @@ class Directions:
 
     def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
-        classes = self._classes(problem, part, seen, seed)
-        if classes is not None:
+        if (classes := self._classes(problem, part, seen, seed)) is not None:
             return classes
         y = seen.y.detach()
         z = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
@@ -218,9 +215,9 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
         samples = []
         try:
             for y, moved in weight_jvps(problem, part, scales, BASIS, seed):
-                root = problem.loss.has_root
-                along = problem.loss.root_transposed_product(y, part.targets, moved) if root else moved
-                samples.append(along.flatten(1))
+                if problem.loss.has_root:
+                    moved = problem.loss.root_transposed_product(y, part.targets, moved)
+                samples.append(moved.flatten(1))
                 advance("bases")
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
             if is_out_of_memory(error):
@@ -273,8 +270,6 @@ def weight_jvps(
 def may_draw_classes(problem: Problem) -> bool:
     """Whether sizes allow it: a layer writes many classes at many positions, and all blocks have a rule."""
     shape = problem.shape
-    if shape.returned != shape.outputs or shape.positions < MANY_POSITIONS:
-        return False
-    if not isinstance(problem.loss, CrossEntropy) or shape.outputs // shape.positions < MANY_CLASSES:
-        return False
-    return all(block.structured and block.kind != "scalar" for block in problem.blocks)
+    fits = shape.returned == shape.outputs and shape.positions >= MANY_POSITIONS
+    many = isinstance(problem.loss, CrossEntropy) and shape.outputs >= MANY_CLASSES * shape.positions
+    return fits and many and all(block.structured and block.kind != "scalar" for block in problem.blocks)

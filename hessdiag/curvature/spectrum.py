@@ -102,10 +102,8 @@ def spectra(
         rtol: residual of an extreme eigenvalue, relative to the largest in size.
     """
     *starts, P = accumulate((part.numel for part in parts), initial=0)
-    groups: list[Group] = [
-        (slice(start, start + each.numel), {"name": each.name, "shape": each.shape, "numel": each.numel})
-        for start, each in zip(starts, parts, strict=True)
-    ]
+    named: list[dict[str, Any]] = [{"name": each.name, "shape": each.shape, "numel": each.numel} for each in parts]
+    groups: list[Group] = [(slice(at, at + of["numel"]), of) for at, of in zip(starts, named, strict=True)]
     groups.append((slice(0, P), {"name": "", "shape": (P,), "numel": P}))
     eps = torch.finfo(block_parameter(problem.model, parts[0].block).dtype).eps
     outputs, values = problem.batch.size * problem.shape.outputs, list[Tensor]()
@@ -181,8 +179,7 @@ def _eigenvalues(gram: Tensor, sign: Tensor) -> Tensor:
         values, vectors = torch.linalg.eigh(gram)
         root = vectors * values.clamp(min=0).sqrt()
         gram = root.T @ (sign.unsqueeze(1) * root)
-    found: Tensor = torch.linalg.eigvalsh(gram)
-    return found
+    return torch.linalg.eigvalsh(gram)  # type: ignore[no-any-return]
 
 
 class Lanczos:

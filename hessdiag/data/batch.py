@@ -152,8 +152,8 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         return Outputs(which.joined(returned, 1 if size is None else size))
     y = chosen(returned, size=size, which=which, dim=dim)
     at = place_of_examples(y, size, dim)
-    if y.dim() == 0 and size in (None, 1):  # of one example, which `.squeeze()` took away
-        y = y.reshape((1, 1) if size is None else (1,))
+    # Of one example, which `.squeeze()` took away.
+    y = y.reshape((1, 1) if size is None else (1,)) if y.dim() == 0 and size in (None, 1) else y
     y = y.movedim(at, 0) if at else y
     if flat := y.dim() < 3 and shares_dimension(y, size):
         y, at = positions_apart(y, size or 1, dim), dim
@@ -165,8 +165,7 @@ def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout |
         how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"
         raise HessdiagError(f"the model returned {y.dtype} outputs: {how}")
     last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
-    form = Form(flat or y.dim() == 1, at)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, form, -1 if last else None)
+    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, Form(flat or y.dim() == 1, at), -1 if last else None)
 
 
 def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int = 0) -> Tensor:
@@ -216,9 +215,7 @@ def pick_output(returned: Any, which: str | int) -> Tensor:
     """The tensor of that name or position."""
     held = held_by(returned)
     keys = list(held)
-    key = which
-    if which not in held and isinstance(which, int) and -len(keys) <= which < len(keys):
-        key = keys[which]
+    key = keys[which] if which not in held and isinstance(which, int) and -len(keys) <= which < len(keys) else which
     if key not in held:
         what = f"a {type(returned).__name__} of {few(map(str, keys), 12)}" if keys else f"a {type(returned).__name__}"
         raise HessdiagError(f"output {which!r}: the model returned {what}, name one of these")
@@ -405,13 +402,11 @@ class Batch:
 
     def select(self, examples: Sequence[int]) -> Batch:
         """The examples of those numbers, in that order."""
-        index = torch.tensor(examples)
-        return self.map(lambda value: value[index.to(value.device)], size=len(examples))
+        return self.map(lambda value: value[list(examples)], size=len(examples))
 
     def among_all(self, examples: Sequence[int]) -> Batch:
         """Examples of a whole batch, each measured within it."""
-        targets = None if self.targets is None else self.targets[torch.tensor(examples).to(self.targets.device)]
-        return self._of(tuple(examples), targets)
+        return self._of(tuple(examples), None if self.targets is None else self.targets[list(examples)])
 
     def _of(self, within: tuple[int, ...], targets: Tensor | None) -> Batch:
         return replace(self, within=within, size=len(within), targets=targets)
@@ -488,8 +483,7 @@ class Batch:
     def chunks(self, examples: int) -> Iterator[Batch]:
         """The batch in pieces of at most `examples`; of one, where the model is called with all of them."""
         examples = examples if self.within is None else 1
-        for start in range(0, self.size, examples):
-            yield self.narrow(start, start + examples)
+        return (self.narrow(start, start + examples) for start in range(0, self.size, examples))
 
     def call(self, model: Callable[..., Any]) -> Tensor:
         """The model's outputs, (B, *out), with at least one output dimension."""
@@ -614,9 +608,8 @@ class Road:
         if self.returned_at < 0 and form == Form(flat=True) and targets is not None:
             form = Form(True, self.returned_at)
             targets = positions_apart(batch.form.restore(targets), batch.size, self.returned_at)
-        batch = replace(
-            batch, output=self.output, targets=targets, form=form, returned_at=self.returned_at, masked=self.masked
-        )
+        found: dict[str, Any] = {"output": self.output, "returned_at": self.returned_at, "masked": self.masked}
+        batch = replace(batch, targets=targets, form=form, **found)
         return replace(batch, as_one=True, size=1) if self.together else batch
 
     def batches(self, model: nn.Module, batch: Batch, per: str) -> Iterator[Batch]:

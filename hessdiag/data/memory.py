@@ -125,8 +125,7 @@ def sum_over(parts: Sequence[Batch], measure: Callable[[Batch], Sums], *, step: 
 
 
 def _halving(measure: Callable[[Batch], Sums], part: Batch) -> Sums:
-    found = unless_out_of_memory(lambda: measure(part), examples=part.size)
-    if found is not None:
+    if (found := unless_out_of_memory(lambda: measure(part), examples=part.size)) is not None:
         return found
     half = part.size // 2
     return _halving(measure, part.narrow(0, half)) + _halving(measure, part.narrow(half, part.size))

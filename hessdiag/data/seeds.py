@@ -107,8 +107,7 @@ class Noise(TorchFunctionMode):
         if self.handed_out is None:
             self.noted.append(made.detach().clone())
             return made
-        value = next(self.handed_out, None)
-        if value is None or value.shape != made.shape:
+        if (value := next(self.handed_out, None)) is None or value.shape != made.shape:
             drawn = f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples"
             raise HessdiagError(f'{drawn} alike: draw them with the examples first, or pass mode="eval" (--eval)')
         value = value.argsort().argsort() if func is torch.randperm else value  # of fewer, their order
@@ -117,8 +116,7 @@ class Noise(TorchFunctionMode):
 
 def _gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """`F.gumbel_softmax`, of operations."""
-    noise = -torch.empty_like(logits).exponential_().log()
-    soft = ((logits + noise) / tau).softmax(dim)
+    soft = ((logits - torch.empty_like(logits).exponential_().log()) / tau).softmax(dim)
     if not hard:
         return soft
     return torch.zeros_like(logits).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0) - soft.detach() + soft

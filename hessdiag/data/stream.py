@@ -118,10 +118,8 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
     A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one
     of inputs and targets.
     """
-    if isinstance(content, Dataset):
-        content = DataLoader(content, batch_size=batch_size)
-    if not _holds_batches(content) or _is_pair(content):
-        content = [content]
+    content = DataLoader(content, batch_size=batch_size) if isinstance(content, Dataset) else content
+    content = content if _holds_batches(content) and not _is_pair(content) else [content]
     with suppress(TypeError, NotImplementedError):  # a generator or an iterable data set does not say
         tally.given = len(content)
     first, done = None, 0
@@ -158,9 +156,7 @@ def _check_alike(first: Batch, batch: Batch, label: str) -> None:
 
 
 def _batch(content: Any, label: str, read: Read) -> Batch:
-    inputs, targets = content, None
-    if isinstance(content, (tuple, list)) and len(content) == 2:
-        inputs, targets = content
+    inputs, targets = content if isinstance(content, (tuple, list)) and len(content) == 2 else (content, None)
     for value in tree_leaves((dict(inputs) if isinstance(inputs, Mapping) else inputs, targets)):
         if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_meta or value.is_complex()):
             raise HessdiagError(f"{label} gave a tensor that is not dense and real: {EXPECTED}")

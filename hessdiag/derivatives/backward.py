@@ -68,19 +68,15 @@ def block_vjps(
     if sum(call.output_shape.numel() for call in convolved) >= CONVOLVED * part.size:
         at_once = 1  # several are slower: PyTorch loops over them for a convolution, and copies them
     found = backpropagate(start, edges, sent, at_once=at_once)
-    own = {
-        block.name: None if gradient is None else gradient.detach().reshape(1, len(gradient), -1)
-        for block, gradient in zip(unruled, found[len(inner) :], strict=True)
-    }
+    pairs = zip(unruled, found[len(inner) :], strict=True)
+    own = {block.name: None if g is None else g.detach().reshape(1, len(g), -1) for block, g in pairs}
     yield from jacobians_of(model, part, blocks, calls, [*phis, *found[: len(inner)]], cotangents, own)
 
 
 def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
     """The one call of a linear layer that writes the outputs, if there is one."""
     writing = [call for call in traced.calls if writes_outputs(traced.y, call.output_edge)]
-    if len(writing) != 1 or type(model.get_submodule(writing[0].owner)) is not nn.Linear:
-        return None
-    return writing[0]
+    return writing[0] if len(writing) == 1 and type(model.get_submodule(writing[0].owner)) is nn.Linear else None
 
 
 def jacobians_of(
@@ -90,8 +86,7 @@ def jacobians_of(
 ) -> Iterator[Jacobian | None]:  # fmt: skip
     """As `block_vjps`, with gradients at hand: `phis` in the outputs of the traced `calls`, `own` in parameters."""
     dense = dict(own or {})
-    others = [block for block in blocks if _has_no_rule(block) and block.name not in dense]
-    if others:
+    if others := [block for block in blocks if _has_no_rule(block) and block.name not in dense]:
         assert isinstance(cotangents, Tensor)
         dense |= functional_jacobians(model, others, part, cotangents)
     for block in blocks:
@@ -347,9 +342,7 @@ def inner_product(u: Mapping[str, Tensor], v: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([(u[name] * v[name]).sum() for name in v]).sum()
 
 
-def reverse_gradient(
-    y: Tensor, at: Mapping[str, Tensor], v: Tensor | None = None, *, create_graph: bool = False
-) -> Values:
+def reverse_gradient(y: Tensor, at: Values, v: Tensor | None = None, *, create_graph: bool = False) -> Values:
     """vᵀ ∂y/∂W for each W by plain reverse mode; 0 where y does not depend on it."""
     if not y.requires_grad:
         return {name: torch.zeros_like(value) for name, value in at.items()}
@@ -361,5 +354,4 @@ def mean_gradient(network: FunctionalModel, loss: Loss, leaves: Values, batch: B
     """Outputs y, detached, and the gradient of the batch's mean loss in each leaf; 0 where y does not depend on it."""
     y = network(leaves, batch)
     own = loss.of_batch(batch.targets, y).gradient(y.detach(), batch.targets).detach() / batch.size
-    found = reverse_gradient(y, leaves, own.to(y))
-    return y.detach(), {name: gradient.to_dense() for name, gradient in found.items()}
+    return y.detach(), {name: g.to_dense() for name, g in reverse_gradient(y, leaves, own.to(y)).items()}

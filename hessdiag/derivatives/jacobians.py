@@ -158,8 +158,7 @@ class LowRankJacobian(Jacobian):
         return enlarged(product.view(B, C, others, count), self.size * other.size)
 
     def total(self) -> Tensor:
-        rows = self.phi.sum(dim=1).transpose(0, 1).flatten(1)  # (n, B T)
-        J = rows @ self.u.mT.flatten(0, 1)  # (n, d)
+        J = self.phi.sum(dim=1).transpose(0, 1).flatten(1) @ self.u.mT.flatten(0, 1)  # (n, B T) @ (B T, d)
         return (J.mT if self.transposed else J).flatten().mul_(self.size)
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
@@ -169,8 +168,7 @@ class LowRankJacobian(Jacobian):
         return torch.stack([phi[:, chosen] @ u.T for u, phi, chosen in each])  # (C, K, T) @ (T, d)
 
     def dense(self) -> DenseJacobian:
-        B, C, n, T = self.phi.shape
-        J = torch.bmm(self.phi.reshape(B, C * n, T), self.u.mT).view(B, C, n, -1)
+        J = _formed(self.u, self.phi).view(*self.phi.shape[:3], -1)
         return DenseJacobian((J.mT if self.transposed else J).flatten(2), size=self.size)
 
 
@@ -326,8 +324,7 @@ def _of_sites(u: Tensor, phi: Tensor) -> Tensor:
 def _of_rows(u: Tensor, phi: Tensor) -> Tensor:
     """J Jᵀ of J, of a few output channels at a time where it is large."""
     channels = max(1, FORMED // (phi[:, :, 0, 0].numel() * u.shape[1]))
-    parts = (_formed(u, few) for few in torch.split(phi, channels, dim=2))
-    return _sum(torch.bmm(J, J.mT) for J in parts)
+    return _sum(torch.bmm(J, J.mT) for J in (_formed(u, few) for few in torch.split(phi, channels, dim=2)))
 
 
 def _formed(u: Tensor, phi: Tensor) -> Tensor:

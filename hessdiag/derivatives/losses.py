@@ -37,8 +37,7 @@ SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of the loss of a batch and 
 def unit_cotangents(y: Tensor) -> Tensor:
     """The N basis vectors of an example's outputs for every example, (N, B, *out)."""
     count = math.prod(y.shape[1:])
-    basis = torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:])
-    return basis.expand(count, *y.shape)
+    return torch.eye(count, dtype=y.dtype, device=y.device).view(count, 1, *y.shape[1:]).expand(count, *y.shape)
 
 
 class Loss:
@@ -161,8 +160,7 @@ class RandomQuadratic(Loss):
         if outputs > MAX_OUTPUTS:
             message = f"loss 'random-quadratic' needs a matrix of {outputs} x {outputs} numbers for this network's"
             raise HessdiagError(f"{message} outputs: use loss 'cross-entropy' or 'mse'")
-        drawn = torch.randn(outputs, outputs, generator=stream(seed, "loss"), dtype=torch.float64)
-        return cls(drawn.to(like))
+        return cls(torch.randn(outputs, outputs, generator=stream(seed, "loss"), dtype=torch.float64).to(like))
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         flat = y.flatten(1)  # (B, N)
@@ -259,8 +257,7 @@ class CrossEntropy(Loss):
     def root_transposed_product(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         """√s √p∘(v − p·v) at every position."""
         (p, s), v = self._softmax(y, targets), self._classes_last(z, y)
-        found = (p * s).sqrt() * (v - (p * v).sum(dim=-1, keepdim=True))
-        return found.movedim(-1, self.class_dim)
+        return ((p * s).sqrt() * (v - (p * v).sum(dim=-1, keepdim=True))).movedim(-1, self.class_dim)
 
     def divisors(self, y: Tensor, targets: Tensor) -> Tensor:
         """What torch's mean divides the sum over each example's positions by, (B,): positions, or their weights."""
@@ -432,8 +429,7 @@ class CallableLoss(Loss):
             whole, alone = together.gradient(y, targets), self.gradient(y, targets)
         except REFUSALS:
             return False
-        told = whole.abs() > SAME[whole.dtype] * whole.abs().max()
-        return bool((told & (alone == 0)).any())
+        return bool(((whole.abs() > SAME[whole.dtype] * whole.abs().max()) & (alone == 0)).any())
 
     def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Of all examples at once, where that is the same: second derivatives of one after the other take longer."""

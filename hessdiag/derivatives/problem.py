@@ -62,13 +62,11 @@ class Problem:
         if self.batch.as_one:
             return self
         shape = replace(self.shape_of_whole, outputs=self.batch.size * self.shape.outputs, returned=0)
-        together = replace(self.batch, as_one=True, size=1)
-        return replace(self, batch=together, loss=MeanLoss(self.loss), shape=shape)
+        return replace(self, batch=replace(self.batch, as_one=True, size=1), loss=MeanLoss(self.loss), shape=shape)
 
     def without(self, left: Mapping[str, str]) -> Problem:
         """Without some blocks, which are skipped for a reason each."""
-        kept = [block for block in self.blocks if block.name not in left]
-        if not kept:
+        if not (kept := [block for block in self.blocks if block.name not in left]):
             raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
         return self.read_as(kept, left.items()) if left else self
 

@@ -70,8 +70,7 @@ def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping
     def gradient(moved: Values, targets: Tensor | None) -> Values:
         return cast(Values, grad(lambda v: loss.value(network(v, batch), targets).sum())(at | moved))
 
-    targets = batch.targets
-    if targets is not None and targets.is_floating_point():
+    if (targets := batch.targets) is not None and targets.is_floating_point():
         return cast(Values, jvp(gradient, (moving, targets), (dict(r), torch.zeros_like(targets)))[1])
     return cast(Values, jvp(lambda moved: gradient(moved, targets), (moving,), (dict(r),))[1])
 
@@ -332,8 +331,7 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         return self.problem.shape.chunk(1, memory=self.memory)
 
     def _matmat(self, X: Any) -> Any:
-        given = torch.from_numpy(np.array(X, dtype=self.dtype))
-        return self.torch_matmat(given.to(self.like.device)).cpu().numpy()
+        return self.torch_matmat(torch.from_numpy(np.array(X, dtype=self.dtype))).cpu().numpy()
 
     def _adjoint(self) -> CurvatureOperator:
         return self

@@ -90,8 +90,7 @@ def _drawn(p: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     total = reached[:, -1:]
     flat = (places * total.unsqueeze(2)).flatten(1)
     classes = torch.searchsorted(reached, flat, right=True).clamp(max=p.shape[1] - 1)
-    far = distances.gather(1, classes)
-    sizes = (total / (places.shape[2] * far.clamp(min=SMALL))).sqrt()
+    sizes = (total / (places.shape[2] * distances.gather(1, classes).clamp(min=SMALL))).sqrt()
     return classes.view(places.shape), sizes.view(places.shape)
 
 

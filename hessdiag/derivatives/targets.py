@@ -26,8 +26,7 @@ def required(loss: str, targets: Tensor | None) -> Tensor:
 
 def check_values(y: Tensor, targets: Tensor) -> None:
     """Refuse targets that are not one number for each output."""
-    alone = math.prod(y.shape[1:]) == 1 and targets.shape[1:] == ()
-    if targets.shape[1:] != y.shape[1:] and not alone:
+    if targets.shape[1:] != y.shape[1:] and (targets.shape[1:] or math.prod(y.shape[1:]) != 1):
         what = f"targets have shape {tuple(targets.shape)}, the outputs {(len(targets), *y.shape[1:])}"
         raise HessdiagError(f"{what}: pass targets of that shape; of classes targets.long(), with loss='cross-entropy'")
 
@@ -47,13 +46,10 @@ def class_dimension(
         shapes = {dim: y.shape[1:dim] + y.shape[dim + 1 :] for dim in possible}
         fitting = [dim for dim in possible if targets.shape[1:] == shapes[dim]]
         if not fitting or targets.is_floating_point():
-            wanted = " or ".join(str((len(targets), *shape)) for shape in shapes.values())
-            told = f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, integers of"
-            raise HessdiagError(
-                f"{told} shape {wanted}, or probabilities of the outputs' shape: {_instead(y, targets)}"
-            )
-    if len(fitting) > 1 and usual is not None:
-        fitting = [usual % y.dim()]
+            wanted = f"integers of shape {' or '.join(str((len(targets), *shape)) for shape in shapes.values())}"
+            what = f"targets are {targets.dtype} of shape {tuple(targets.shape)}, expected class indices, {wanted},"
+            raise HessdiagError(f"{what} or probabilities of the outputs' shape: {_instead(y, targets)}")
+    fitting = [usual % y.dim()] if len(fitting) > 1 and usual is not None else fitting
     if len(fitting) > 1:
         what = f"targets {tuple(targets.shape)} fit outputs {(len(targets), *y.shape[1:])} with the classes"
         raise HessdiagError(_two_dimensions(y, what))
@@ -104,10 +100,8 @@ def _dims_of_probabilities(targets: Tensor, possible: list[int]) -> list[int]:
     if targets.is_floating_point():
         return fitting or possible
     if not fitting or not bool(((targets == 0) | (targets == 1)).all()):
-        message = (
-            f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: pass class indices"
-        )
-        raise HessdiagError(f"{message}, or for several labels an example targets.float() and {BINARY}")
+        message = f"targets are integers of the outputs' shape {tuple(targets.shape)}, but not one-hot: pass class"
+        raise HessdiagError(f"{message} indices, or for several labels an example targets.float() and {BINARY}")
     return fitting
 
 

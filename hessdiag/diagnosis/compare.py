@@ -42,8 +42,7 @@ def compare(
     >>> round(comparison["weight"].ratios["weight_sq"].value, 3)
     100.0
     """
-    models = [side for side in (before, after) if isinstance(side, nn.Module)]
-    if models and inputs is None:
+    if (models := [side for side in (before, after) if isinstance(side, nn.Module)]) and inputs is None:
         raise HessdiagError("a model is to be measured: pass inputs too, compare(before, after, inputs, targets)")
     if not models and (inputs is not None or targets is not None or options):
         raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")

@@ -58,10 +58,8 @@ class Description(Printed, Record):
         parts: list[str | TextTable] = [
             f"{len(self.blocks)} blocks, {total:,} parameters, {self.outputs} outputs, batch {self.batch_size}",
             f"method {self.plan.method} ({self.plan.reason}), about {self.gradients:,.0f} gradients of the batch",
-            "",
-            TextTable(COLUMNS, rows, left=2),
-            *([""] if self.skipped else []),
-        ]
+            "", TextTable(COLUMNS, rows, left=2), *([""] if self.skipped else []),
+        ]  # fmt: skip
         parts += grouped("not measured:", self.skipped, whole=detail == "whole")
         return plain_text(parts, whole=detail == "whole")
 
@@ -102,8 +100,7 @@ def cost(shape: NetworkShape, blocks: Sequence[Block], how: Plan, batch_size: in
     forward = sum(layer.forward_macs for layer in shape.layers.values())
     if not how.in_output_space:
         count = probe.probes_for(batch_size if per == "example" else 1)
-        columns = sum(block.numel if how.method == "exact" else min(count, block.numel) for block in blocks)
-        return PRODUCT_COST * columns
+        return PRODUCT_COST * sum(b.numel if how.method == "exact" else min(count, b.numel) for b in blocks)
     N = shape.outputs
     if how.method == "sketch" and per == "example":
         N = sketch.directions_for(batch_size) + 2 * min(sketch.BASIS, shape.outputs)

@@ -140,8 +140,7 @@ def walked_rates(
             rate, before = _rate(name, walked, examples), rates.get(name)
             stands = before is not None and (rate.value <= before.value or not rate.value > 0)
             rates[name] = replace(before, rises=False) if before is not None and stands else rate
-        rising = [name for name in rising if rates[name].rises]
-        if not rising:
+        if not (rising := [name for name in rising if rates[name].rises]):
             break
     return {name: rates[name] for name in optimizers}
 
@@ -173,8 +172,7 @@ def pairs_of(
     Where there are too few of them, both batches of a pair are all examples.
     """
     if not are_fresh(batches, batch_size):
-        wholes = batches if batches[0].structure else [Batch.concatenate(batches)]
-        yield from cycle((whole, whole) for whole in wholes)
+        yield from cycle((each, each) for each in (batches if batches[0].structure else [Batch.concatenate(batches)]))
     if len(batches) > 1:
         turns = cycle(chain(batches, more))
         yield from zip(turns, turns, strict=False)

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from hessdiag.results.findings import Severity, label
+from hessdiag.results.findings import Severity
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ParameterSignals, Signals
+from hessdiag.results.text_table import label
 
 # n k² E[W²] at which a nonlinearity keeps E[x²]; SELU holds itself at 1.
 CRITICAL = {

@@ -162,10 +162,8 @@ def prescribe(
     if before.method == "none":
         raise HessdiagError(before.method_reason)
     scaled = _copy(model)
-    few = replace(stream[0], output=options.get("output")).narrow(0, TRIED)
-    left_out = _left_out(before, scaled, few, before.seed)
-    names = [block.name for block in before.weights if block.name not in left_out]
-    if not names:
+    left_out = _left_out(before, scaled, replace(stream[0], output=options.get("output")).narrow(0, TRIED))
+    if not (names := [block.name for block in before.weights if block.name not in left_out]):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
         raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({reasons})")
     blind = scale_invariant(before)  # what cannot be scaled but counts sets the level
@@ -177,23 +175,20 @@ def prescribe(
         rescale_weight(scaled, name, factor)
     after = diagnose(scaled, batches, **options)
     return Prescription(
-        blocks=tuple(
-            WeightPrescription(
-                name=name, shape=before[name].shape, weight_factor=factor, multiplier=1 / factor,
-                **{f"{key}_before": getattr(before[name], key) for key in ("avg_sq_singular_value", "gamma")},
-                **{key: getattr(after[name], key) for key in ("avg_sq_singular_value", "gamma")},
-            )
-            for name, factor in factors.items()
-        ),
+        blocks=tuple(WeightPrescription(
+            name=name, shape=before[name].shape, weight_factor=factor, multiplier=1 / factor,
+            **{f"{key}_before": getattr(before[name], key) for key in ("avg_sq_singular_value", "gamma")},
+            **{key: getattr(after[name], key) for key in ("avg_sq_singular_value", "gamma")},
+        ) for name, factor in factors.items()),
         left_out=tuple(left_out.items()), spread_before=_spread(before, names), spread=_spread(after, names),
         sampling_error=max(before[name].relative_stderr for name in names),
         **{key: getattr(before, key) for key in ("model", "loss", "batch_size", "seed")},
     )  # fmt: skip
 
 
-def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dict[str, str]:
+def _left_out(report: Report, scaled: nn.Module, batch: Batch) -> dict[str, str]:
     """Name the weights that are not balanced, and why; `scaled` computes the same as before."""
-    invariant, y = scale_invariant(report), _outputs(scaled, batch, seed)
+    invariant, y = scale_invariant(report), _outputs(scaled, batch, report.seed)
     found = {}
     for block in report.weights:
         value = block.avg_sq_singular_value
@@ -207,7 +202,7 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch, seed: int) -> dic
             except HessdiagError as error:
                 found[block.name] = str(error).rpartition(":")[0]
                 continue
-            if float((_outputs(scaled, batch, seed) - y).norm()) > MAX_CHANGE * (float(y.norm()) or 1.0):
+            if float((_outputs(scaled, batch, report.seed) - y).norm()) > MAX_CHANGE * (float(y.norm()) or 1.0):
                 found[block.name] = "the model reads it outside of the layer that holds it"
             rescale_weight(scaled, block.name, 0.5)
     return found

@@ -169,13 +169,11 @@ def _check_scheme(plan: RandomTrials, reports: Sequence[Report]) -> SchemeCheck:
     conventions: list[str] = []
     if callable(plan.init) or ":" in plan.init:  # a user's function
         random_network(plan.source, init=plan.init, seed=plan.seed, say=conventions.append)
+    square, variance = (np.array([getattr(r, key) for r in reports]) for key in ("output_sq", "output_variance"))
     return SchemeCheck(
-        convention="".join(conventions),
-        invariant=scale_invariant(reports[0]),
-        setups=Setups.collect(reports),
-        output_sq=np.array([report.output_sq for report in reports]),
-        output_variance=np.array([report.output_variance for report in reports]),
-    )
+        convention="".join(conventions), invariant=scale_invariant(reports[0]), setups=Setups.collect(reports),
+        output_sq=square, output_variance=variance,
+    )  # fmt: skip
 
 
 def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:

@@ -39,8 +39,7 @@ def _read() -> dict[str, Entry]:
     for section in re.split(r"^### ", re.sub(r"^## .*\n", "", page, flags=re.MULTILINE), flags=re.MULTILINE)[1:]:
         rule, title, *paragraphs = (" ".join(text.split()) for text in section.strip().split("\n\n"))
         told = [pair for text in paragraphs for pair in re.findall(r"^\*(.+?):\* (.*)", text)]
-        parts = {PARTS.get(key, key): _plain(text) for key, text in told}
-        entries[rule] = Entry(title.strip("*").rstrip("."), parts)
+        entries[rule] = Entry(title.strip("*").rstrip("."), {PARTS.get(key, key): _plain(text) for key, text in told})
     return entries
 
 

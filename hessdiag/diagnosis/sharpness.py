@@ -105,10 +105,8 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
         check_choice("split", split, ("auto", "qkv", "heads", "experts"))
     check_number("rtol", rtol, "pass a relative error above 0, such as 0.001", above=0)
     how: dict[str, Any] = {"loss": loss, "batch_dim": batch_dim, "examples": examples, "blocks": blocks}
-    with (
-        opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory),
-        showing(progress, title=f"measuring {type(model).__name__}"),
-    ):
+    shown = showing(progress, title=f"measuring {type(model).__name__}")
+    with opened(model, inputs, targets, settings, max_memory=max_memory, **how) as (problem, memory), shown:
         parts, kind = parts_of(model, problem.blocks, split), cast(Matrix, matrix)
         (*found, whole), why = spectra(problem, kind, parts, memory, density=density, rtol=rtol, seed=seed)
     norm, errors = whole.frobenius_sq or math.nan, [each.frobenius_sq_stderr for each in found]
@@ -119,8 +117,7 @@ def sharpness(  # noqa: PLR0913, public keyword-only options
         **vars(whole) | {"name": type(model).__name__}, blocks=tuple(found), off_diagonal_share=1 - share,
         off_diagonal_stderr=math.hypot(error, share * whole.frobenius_sq_stderr) / norm, matrix=matrix, mode=mode,
         loss=problem.loss.name, batch_size=problem.batch.rows or 1, how=why, seed=seed, device=first.device.type,
-        dtype=str(first.dtype).removeprefix("torch."), skipped=problem.skipped,
-        versions=versions(),
+        dtype=str(first.dtype).removeprefix("torch."), skipped=problem.skipped, versions=versions(),
     )  # fmt: skip
 
 

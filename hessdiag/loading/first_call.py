@@ -83,9 +83,9 @@ def first_call(
                 raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
             with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
                 dry = try_model(model, batch, found, examples=TRIED[settings.per])
-            resolved = read_loss(model, batch, road.loss, dry.outputs, **settings.of_loss, linear=settings.quick)
-            coupled = any(taken)
-            if coupled and isinstance(batch.output, Layout) and not batch.output.apart:
+            how = {key: getattr(settings, key) for key in ("per", "seed", "class_dim", "matrix")}
+            resolved = read_loss(model, batch, road.loss, dry.outputs, **how, linear=settings.quick)
+            if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
                 what = "a normalisation joins the examples, and the model returns a number of them all: pass"
                 raise CoupledError(f"{what} per='batch' (--per batch)")
             break
@@ -162,9 +162,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
 
 def _usual(targets: Tensor | None) -> str:
     """The loss that goes with targets: numbers, classes, or none."""
-    if targets is None:
-        return "random-quadratic"
-    return "mse" if targets.is_floating_point() else "cross-entropy"
+    return "random-quadratic" if targets is None else "mse" if targets.is_floating_point() else "cross-entropy"
 
 
 def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
@@ -208,8 +206,7 @@ def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Se
     if compared:
         what = "the loss of an example alone that the model returned has no gradient, as where a batch is compared:"
         raise CoupledError(f"{what} pass per='batch' (--per batch)")
-    layout = Layout.of(returned, size=some.rows, pick=own_loss)
-    return Road(_itself, layout, together=True, draws=some.noise)
+    return Road(_itself, Layout.of(returned, size=some.rows, pick=own_loss), together=True, draws=some.noise)
 
 
 def _is_that(

@@ -31,6 +31,7 @@ from hessdiag.network.blocks import is_linear, settable_layers, stores_inputs_fi
 from hessdiag.network.torch_state import seeded_rng
 
 Scheme = str | Callable[..., object]
+Say = Callable[[str], None]
 AS_BUILT = "as built"
 CALLED = {
     "weight": "called with every weight, biases set to zero",
@@ -41,7 +42,7 @@ NAMES = dict.fromkeys(("module", "m", "layer"), "module") | dict.fromkeys(("mode
 ADVICE = "name its first parameter weight, module or model, for what it is to be called with"
 
 
-def resolve(scheme: Scheme, *, say: Callable[[str], None] = lambda message: None) -> Callable[..., nn.Module]:
+def resolve(scheme: Scheme, *, say: Say = lambda message: None) -> Callable[..., nn.Module]:
     """A function `(model, *, generator=None)` that initialises a model in place; see `apply_function`.
 
     The scheme is a name of `hessdiag.init`, `package.module:function` or `./file.py:function`, or a function.
@@ -67,7 +68,7 @@ def name_of(scheme: Scheme) -> str:
 
 def apply_function(
     model: nn.Module, function: NamedFunction, *, generator: torch.Generator | None = None,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = lambda message: None,
 ) -> nn.Module:  # fmt: skip
     """Initialise a model by a user's function of a weight, a module or the model, in place.
 
@@ -125,8 +126,7 @@ def _fill(layer: Any, function: NamedFunction) -> None:
     swapped, groups = stores_inputs_first(layer), 1 if is_linear(layer) else layer.groups
     weight = swap_inputs_and_outputs(layer.weight, groups=groups) if swapped else layer.weight
     before = (weight, weight._version, weight.detach().clone())
-    result = function(weight)
-    if result is not None:
+    if (result := function(weight)) is not None:
         if not (isinstance(result, Tensor) and result.is_floating_point() and result.shape == weight.shape):
             found = f"{result.dtype} of shape {tuple(result.shape)}" if isinstance(result, Tensor) else kind_of(result)
             wanted = f"return a float tensor of the weight's shape {tuple(weight.shape)}, or change it in place"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from hessdiag.data.stream import Read, Tally, reader
 from hessdiag.data.stream import batches as split
 from hessdiag.derivatives.targets import check_class_dim
 from hessdiag.errors import HessdiagError
-from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of, resolve
+from hessdiag.loading.initialisation import AS_BUILT, Say, Scheme, name_of, resolve
 from hessdiag.loading.user_code import NamedFunction
 from hessdiag.loading.weights import load_weights
 from hessdiag.models.sources import ModelSource, Network
@@ -48,7 +48,7 @@ def prepare(
     source: ModelSource, *, batch_size: int, init: Scheme = AS_BUILT, weights: str = "",
     data: NamedFunction | None = None, batches: int | None = 1, loss: str | None = None, class_dim: int | None = None,
     mode: str = "train", seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = lambda message: None,
 ) -> Prepared:  # fmt: skip
     """Build a network once and a batch for it; everything random follows from the seed, on every device alike.
 
@@ -91,9 +91,7 @@ def prepare(
     return Prepared(module, batch, origin, origin_of_data, more, how, tally)
 
 
-def random_network(
-    source: ModelSource, *, init: Scheme, seed: int, say: Callable[[str], None] = lambda message: None
-) -> Network:
+def random_network(source: ModelSource, *, init: Scheme, seed: int, say: Say = lambda message: None) -> Network:
     """A new network from a seed; torch's global random state stays as it was."""
     # refused before anything is built
     initialise = None if init == AS_BUILT else resolve(init, say=say)

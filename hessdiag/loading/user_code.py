@@ -138,8 +138,7 @@ def _run_file(path: Path, label: str, folder: str) -> ModuleType:
     state = f"{path.resolve()}/{path.stat().st_mtime_ns}/{path.stat().st_size}"
     name = f"{path.stem}_{hashlib.blake2s(state.encode(), digest_size=6).hexdigest()}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        if spec is None or spec.loader is None:
+        if (spec := importlib.util.spec_from_file_location(name, path)) is None or spec.loader is None:
             raise HessdiagError(f"{label}: {str(path)!r} is no Python file: name one that ends in .py")
         sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their own module up
         try:

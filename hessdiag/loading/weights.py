@@ -46,8 +46,7 @@ def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
             theirs, wanted = (f"{tuple(each.shape)} {each.dtype}" for each in (value, ours))
             raise HessdiagError(f"{label}: {name!r} is {theirs} in the file and {wanted} in the network")
     faults = {"missing": _missing(own, tensors), "unexpected": [name for name in tensors if name not in own]}
-    told = [f"{len(names)} {kind} ({few(names)})" for kind, names in faults.items() if names]
-    if told:
+    if told := [f"{len(names)} {kind} ({few(names)})" for kind, names in faults.items() if names]:
         raise HessdiagError(f"{label} do not fit the network: {', '.join(told)}")
     try:
         module.load_state_dict(tensors, strict=False)  # tied ones may be missing
@@ -55,8 +54,7 @@ def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
         raise HessdiagError(f"{label} cannot be loaded: {one_line(error)}") from error
     others = [name for name in held if not name.startswith(prefix)]
     notes = [f"took what is under {prefix.removesuffix('.')!r}"] * bool(prefix)
-    if others and not key:
-        notes.append(f"left out {len(others)} other tensors ({few(others)})")
+    notes += [f"left out {len(others)} other tensors ({few(others)})"] if others and not key else []
     return tuple(notes)
 
 
@@ -92,8 +90,7 @@ def _flat(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, T
 def _prefix(held: Mapping[str, Tensor], own: Mapping[str, Tensor], key: str, label: str) -> str:
     """Find what the names of the network's own tensors begin with in a file."""
     names, start = list(held), f"{key}." if key else ""
-    inside = [name for name in names if f".{start}" in f".{name}"]
-    if not inside:
+    if not (inside := [name for name in names if f".{start}" in f".{name}"]):
         there = sorted({name.partition(".")[0] for name in names})
         hint = did_you_mean(key, there, otherwise=f"it holds {few(there, 8)}")
         raise HessdiagError(f"{label} has no entry {key!r}: {hint}")

@@ -91,11 +91,8 @@ class StridedAlexNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, in_channels, 32, 32) to outputs (B, classes)."""
-        x = F.relu(self.conv1(x))  # (B, 64, 8, 8)
-        x = F.relu(self.conv2(x))  # (B, 192, 4, 4)
-        x = F.relu(self.conv3(x))  # (B, 384, 2, 2)
-        x = F.relu(self.conv4(x))  # (B, 256, 2, 2)
-        x = F.relu(self.conv5(x))  # (B, 256, 1, 1)
+        for layer in (self.conv1, self.conv2, self.conv3, self.conv4, self.conv5):
+            x = F.relu(layer(x))  # (B, 64, 8, 8), (B, 192, 4, 4), (B, 384, 2, 2), (B, 256, 2, 2), (B, 256, 1, 1)
         x = x.flatten(1)  # (B, 256)
         x = F.relu(self.fc1(x))  # (B, 4096)
         x = F.relu(self.fc2(x))  # (B, 4096)

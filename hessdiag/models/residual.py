@@ -130,9 +130,8 @@ def centre(model: nn.Module, x: Tensor) -> None:
         module.bias.copy_(-args[0].mean(dim=[d for d in range(args[0].dim()) if d != 1]))
 
     with torch.no_grad(), ExitStack() as hooks:
-        for module in model.modules():
-            if isinstance(module, ChannelBias):
-                hooks.enter_context(module.register_forward_pre_hook(subtract_mean))
+        for module in (each for each in model.modules() if isinstance(each, ChannelBias)):
+            hooks.enter_context(module.register_forward_pre_hook(subtract_mean))
         model(x)
 
 
@@ -205,9 +204,8 @@ class PreconditionedResNet(nn.Module):
         self.stem = convolution(3, base, kernel, c=1.0, stride=stride, bias=True)
         self.stem_scale = Scale(kernel**-0.5)  # the stem's kernel is not the typical one (Section 6.2)
         plan = bottlenecks(depth, base=base)
-        self.blocks = nn.Sequential(
-            *[PreconditionedBlock(block, printed=printed, curvature=curvature) for block in plan]
-        )
+        blocks = [PreconditionedBlock(block, printed=printed, curvature=curvature) for block in plan]
+        self.blocks = nn.Sequential(*blocks)
         self.last_scale = Scale(math.sqrt(2))  # undoes the ReLU
         self.last_bias = ChannelBias(plan[-1].fan_out)
         self.dropout = nn.Dropout(dropout)
@@ -252,10 +250,9 @@ class RescaledBlock(nn.Module):
             ChannelBias(w), nn.Conv2d(w, m, 1, bias=False), LearnableScale(1.0),
         )  # fmt: skip
         factor = ((block.count + block.number) / block.count) ** (-1 / 6)
-        for module in self.main:
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
-                module.weight.data.mul_(factor)
+        for layer in (each for each in self.main if isinstance(each, nn.Conv2d)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            layer.weight.data.mul_(factor)
         self.shortcut: nn.Module = nn.Identity()
         if block.projects:
             projection = nn.Conv2d(n, m, 1, bias=False)

@@ -27,6 +27,7 @@ from hessdiag.network.blocks import STRUCTURED
 
 SMALL: dict[str, Any] = {"depth": 14, "classes": 10, "side": 32}
 DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoint_path", "weights", "weights_backbone")
+Size = tuple[int, ...] | None  # shape of one example, where it is known
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
 FORMS = (
@@ -160,9 +161,7 @@ def resolve_model(
     return source if output is None else replace(source, output=output)
 
 
-def factory_source(
-    factory: NamedFunction, *, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None
-) -> ModelSource:
+def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], input_size: Size) -> ModelSource:
     """The networks that a factory builds, one a call.
 
     Args:
@@ -183,8 +182,7 @@ def factory_source(
         built, given = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
         module, size = _check_module(built, factory.label), as_size(given)
         if given is not None and size is None:
-            what = f"{factory.label} returned the input size {given!r}"
-            raise HessdiagError(f"{what}: return one such as (3, 32, 32)")
+            raise HessdiagError(f"{factory.label} returned the input size {given!r}: return one such as (3, 32, 32)")
         size = input_size or size or as_size(getattr(module, "input_size", None))
         return Network(module, _drawn(module, size) if size else None)
 
@@ -199,7 +197,7 @@ def _drawn(module: nn.Module, size: tuple[int, ...]) -> NormalInputs | TokenInpu
     return NormalInputs(size)
 
 
-def as_size(value: Any) -> tuple[int, ...] | None:
+def as_size(value: Any) -> Size:
     """A positive integer or several as a tuple; None for anything else.
 
     >>> as_size(784), as_size([3, 32, 32]), as_size("3,32")
@@ -212,7 +210,7 @@ def as_size(value: Any) -> tuple[int, ...] | None:
     return tuple(sizes) if whole else None
 
 
-def _named(name: str, arguments: Mapping[str, Any], size: tuple[int, ...] | None) -> ModelSource:
+def _named(name: str, arguments: Mapping[str, Any], size: Size) -> ModelSource:
     head, colon, tail = name.partition(":")
     if head == "hf":
         return _transformers(name, arguments, size)
@@ -276,8 +274,7 @@ def _timm(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any
 
     def build(**options: Any) -> Any:
         module: nn.Module = timm.create_model(name, pretrained=False, **options)
-        settings = getattr(module, "pretrained_cfg", None) or {}
-        size = as_size(settings.get("input_size"))
+        size = as_size((getattr(module, "pretrained_cfg", None) or {}).get("input_size"))
         return (module, size) if size else module
 
     return build
@@ -298,16 +295,15 @@ LIBRARIES = {"timm": _timm, "torchvision": _torchvision}
 
 def _checked_name(specification: str, known: list[str], arguments: Mapping[str, Any]) -> str:
     library, _, name = specification.partition(":")
-    for key in arguments:
-        if key in DOWNLOADING:
-            raise HessdiagError(f"argument {key!r}: hessdiag downloads nothing, use load_state_dict (--weights FILE)")
+    for key in (key for key in arguments if key in DOWNLOADING):
+        raise HessdiagError(f"argument {key!r}: hessdiag downloads nothing, use load_state_dict (--weights FILE)")
     if name not in known:
         hint = did_you_mean(name, known, otherwise=f"{library}.list_models() lists them")
         raise HessdiagError(f"model {specification!r}: {library} has no model {name!r}; {hint}")
     return name
 
 
-def _transformers(specification: str, arguments: Mapping[str, Any], input_size: tuple[int, ...] | None) -> ModelSource:
+def _transformers(specification: str, arguments: Mapping[str, Any], input_size: Size) -> ModelSource:
     """`hf:CONFIG.json`: the first of the configuration's `architectures`, or its base model where it names none."""
     label = f"model {specification!r}"
     path = Path(specification.partition(":")[2])
@@ -338,19 +334,15 @@ def _config(transformers: Any, record: Any, arguments: Mapping[str, Any], label:
         raise HessdiagError(f"{label} has no 'model_type': pass a configuration of transformers")
     entries = {key: value for key, value in record.items() if key != "model_type"}
     plain: Any = transformers.AutoConfig.for_model(record["model_type"], **entries) if arguments else None
-    for key in arguments:
-        if not hasattr(plain, key):
-            raise HessdiagError(f"{label} takes no argument {key!r}: pass entries of its configuration")
+    for key in (key for key in arguments if not hasattr(plain, key)):
+        raise HessdiagError(f"{label} takes no argument {key!r}: pass entries of its configuration")
     fixed = {"attn_implementation": "eager", "use_cache": False, "return_dict": True}
     return transformers.AutoConfig.for_model(record["model_type"], **(entries | dict(arguments) | fixed))
 
 
-def _hf_inputs(
-    module: nn.Module, config: Any, input_size: tuple[int, ...] | None, label: str
-) -> NormalInputs | TokenInputs | None:
+def _hf_inputs(module: nn.Module, config: Any, input_size: Size, label: str) -> NormalInputs | TokenInputs | None:
     """Token ids within the vocabulary, or pixels; None where the configuration does not say."""
-    argument = str(getattr(module, "main_input_name", "input_ids"))
-    if argument == "input_ids":
+    if (argument := str(getattr(module, "main_input_name", "input_ids"))) == "input_ids":
         if input_size and len(input_size) > 1:
             how = f"{label} reads tokens, pass their number, input_size=16 (--input-size 16)"
             raise HessdiagError(f"input_size {input_size}: {how}")

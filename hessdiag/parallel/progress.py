@@ -91,8 +91,7 @@ class _Lines:
         self._say(step)
 
     def _say(self, step: str, *, beforehand: bool = False) -> None:
-        now = time.monotonic()
-        if now < self.due and not beforehand:
+        if (now := time.monotonic()) < self.due and not beforehand:
             return
         self.due, self.shown = now + self.pause, True
         text = f"hessdiag: {self.title}, {now - self.began:.0f} s so far: {step} {self.done}/{self.count}{self.cost}"

@@ -19,11 +19,11 @@ from typing import ClassVar, Literal
 
 from hessdiag.arguments import few, joined
 from hessdiag.errors import HessdiagError
-from hessdiag.results.findings import MAX_ERROR, Finding, Severity, is_as_grave, label
+from hessdiag.results.findings import MAX_ERROR, Finding, Severity, is_as_grave
 from hessdiag.results.numbers import Z95, away, short
 from hessdiag.results.records import Record
 from hessdiag.results.report import BlockReport, Report
-from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text
+from hessdiag.results.text_table import Detail, Printed, TextTable, label, plain_text
 
 Cause = Literal["weights", "gradients", "curvature", "nothing"]
 
@@ -189,16 +189,13 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     changes = sorted((_change(old, new, medians) for old, new in pairs), key=_place)
     resolved = _missing(before.findings, after.findings) if after.signals is not None else ()
     new = _missing(after.findings, before.findings) if before.signals is not None else ()
-    differences = (
-        f"{key.replace('_', ' ')}: {getattr(before, key)} before, {getattr(after, key)} after"
-        for key in SAME_DATA
-        if getattr(before, key) != getattr(after, key)
-    )
+    data = [(key.replace("_", " "), getattr(before, key), getattr(after, key)) for key in SAME_DATA]
+    differences = tuple(f"{key}: {was} before, {now} after" for key, was, now in data if was != now)
     return Comparison(
         before=f"{before.model}, init {before.init}", after=f"{after.model}, init {after.init}",
         findings=tuple(_find(changes, medians, resolved, new) + _not_compared((*only_before, *only_after))),
         resolved=resolved, new=new, changes=tuple(changes), medians=medians, only_before=only_before,
-        only_after=only_after, differences=tuple(differences), **{key: getattr(before, key) for key in SAME_KIND},
+        only_after=only_after, differences=differences, **{key: getattr(before, key) for key in SAME_KIND},
     )  # fmt: skip
 
 
@@ -211,9 +208,7 @@ def ratio_of(before: float, after: float) -> float:
     if not (before >= 0 and after >= 0) or math.isinf(before) or math.isinf(after):
         return math.nan
     before, after = (0.0 if value < MIN_SQUARE else value for value in (before, after))
-    if before == 0:
-        return 1.0 if after == 0 else math.inf
-    return after / before
+    return after / before if before else math.inf if after else 1.0
 
 
 def resampled_factor(numel: int) -> float:
@@ -221,8 +216,7 @@ def resampled_factor(numel: int) -> float:
 
     The logarithm of the mean of P squares of Gaussians has the variance trigamma(P/2), about 2/P + 2/P².
     """
-    error = math.sqrt(2 * (2 / numel + 2 / numel**2))
-    return max(math.exp(RESAMPLED * error), RESAMPLED_FACTOR)
+    return max(math.exp(RESAMPLED * math.sqrt(2 * (2 / numel + 2 / numel**2))), RESAMPLED_FACTOR)
 
 
 def _ratio(old: BlockReport, new: BlockReport, key: str, median_ratio: float) -> Ratio:
@@ -313,8 +307,7 @@ def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Findin
         squares = [change.ratios["weight_sq"].value for change in group]
         where = label([change.name for change in group], MOST_NAMES)
         message = f"{where}: weights {_times(list(map(math.sqrt, squares)))}."
-        limit = resampled_factor(group[0].numel)
-        found.append(_finding("HD601", group, message, explained, away(squares[0]), limit))
+        found.append(_finding("HD601", group, message, explained, away(squares[0]), resampled_factor(group[0].numel)))
     return found
 
 
@@ -341,13 +334,10 @@ def _not_compared(names: Sequence[str]) -> list[Finding]:
     return [Finding("HD604", "note", tuple(names), message, advice, float(len(names)), 0.0)]
 
 
-def _finding(
-    rule: str, group: Sequence[BlockChange], message: str, explained: str, value: float, threshold: float
-) -> Finding:
-    """Make a finding: a warning with advice, or a note where `explained` says why nothing follows."""
-    severity: Severity = "note" if explained else "warning"
-    names = tuple(change.name for change in group)
-    return Finding(rule, severity, names, message, explained or ADVICE[rule], value, threshold)
+def _finding(rule: str, group: Sequence[BlockChange], message: str, why: str, value: float, limit: float) -> Finding:
+    """Make a finding: a warning with advice, or a note where `why` says that nothing follows."""
+    severity: Severity = "note" if why else "warning"
+    return Finding(rule, severity, tuple(change.name for change in group), message, why or ADVICE[rule], value, limit)
 
 
 def _times(ratios: Sequence[float]) -> str:

@@ -16,11 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from hessdiag.arguments import few
 from hessdiag.results.blocks import BlockReport
 from hessdiag.results.numbers import short, spread
 from hessdiag.results.records import Record
-from hessdiag.results.text_table import layer_of, siblings
+from hessdiag.results.text_table import label, layer_of
 
 Severity = Literal["fault", "warning", "note"]
 BalanceLevel = Literal["balanced", "uneven", "unbalanced", "undecided"]
@@ -156,13 +155,11 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = (), why:
     elif flat:
         level = "unbalanced"
     said = [f"The curvature of {label(names)} {why}." for why, names in missing.items() if names]
-    sentence = " ".join([*said, *_difference(kept, curved, (value, low, high))])
-    if invariant:
-        sentence += f" {uncounted(invariant)}"
+    said += [*_difference(kept, curved, (value, low, high)), *([uncounted(invariant)] if invariant else [])]
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
-    notes = (f"Before a normalisation: {label(invariant)}.",)
-    return Balance(level=level, sentence=sentence, notes=notes if invariant else (), factor=value, low=low, high=high)
+    notes = (f"Before a normalisation: {label(invariant)}.",) if invariant else ()
+    return Balance(level=level, sentence=" ".join(said), notes=notes, factor=value, low=low, high=high)
 
 
 def uncounted(invariant: Sequence[str]) -> str:
@@ -185,11 +182,6 @@ def _difference(
     return [f"Curvature differs by {value}×{noise} between {among}: most in {largest}, least in {smallest}."]
 
 
-def label(names: Sequence[str], limit: int = 3) -> str:
-    """Layers of parameters in a sentence, siblings in one."""
-    return few(siblings([(name, None) for name in names]), limit)
-
-
 def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
     """Largest over smallest σ², and the interval that sampling noise leaves open."""
     value = spread([block.avg_sq_singular_value for block in blocks])
@@ -210,13 +202,9 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
 def told(finding: Finding, most: int = 1) -> list[str]:
     """Lines of a finding: where, in `most` layers by name, what was found, what to do, and where it says why."""
     where = label(finding.blocks, most) or "the whole model"
-    advice = [f"  do: {finding.advice}"] if finding.advice else []
-    return [
-        f"{finding.rule} {finding.severity}: {where}",
-        f"  found: {finding.message}",
-        *advice,
-        f"  why: hessdiag explain {finding.rule}",
-    ]
+    lines = [f"{finding.rule} {finding.severity}: {where}", f"  found: {finding.message}"]
+    lines += [f"  do: {finding.advice}"] if finding.advice else []
+    return [*lines, f"  why: hessdiag explain {finding.rule}"]
 
 
 def others(findings: Sequence[Finding]) -> list[str]:

@@ -93,9 +93,7 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
         return plain_text([
             f"{self.model}: learning rates before training, weights {self.init}, loss {self.loss}",
             f"{steps} virtual steps on {examples}" + (f" ({self.data})" if self.data else ""),
-            "",
-            TextTable(TITLES, [_cells(name, rate) for name, rate in self.items()]),
-            "",
+            "", TextTable(TITLES, [_cells(name, rate) for name, rate in self.items()]), "",
             "These are constant rates for the first hundreds of steps. The best rate is often 1.5×, now and then 4×"
             " away.",
             "± by the steps: 1.96 standard errors, as the steps scatter. Half → half: of the earlier and later steps.",

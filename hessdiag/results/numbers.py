@@ -27,8 +27,7 @@ def short(value: float, digits: int = DIGITS) -> str:
     if value == 0 or math.isinf(value):
         return "0" if value == 0 else str(value)
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
-    power = int(exponent)
-    if power in PLAIN:
+    if (power := int(exponent)) in PLAIN:
         return f"{float(mantissa) * 10.0**power:.{max(digits - 1 - power, 0)}f}"
     return f"{mantissa}e{power}"
 
@@ -92,9 +91,7 @@ def spread(values: Sequence[float]) -> float:
     if not values or any(math.isnan(v) or v < 0 for v in values):
         return math.nan
     low, high = min(values), max(values)
-    if low == 0:
-        return math.nan if high == 0 else math.inf
-    return high / low
+    return high / low if low else math.inf if high else math.nan
 
 
 def away(ratio: float) -> float:

@@ -120,9 +120,8 @@ class PredictedVsMeasured(Printed, Record):
     @classmethod
     def of(cls, prediction: Prediction, reports: Sequence[Report]) -> PredictedVsMeasured:
         """Compare a prediction with the reports of one network, one for each random trial."""
-        found: dict[str, dict[str, float]] = {}
-        for block in reports[0].blocks:
-            found[block.name] = {key: mean(getattr(report[block.name], key) for report in reports) for key in MEASURED}
+        names = [block.name for block in reports[0].blocks]
+        found = {name: {key: mean(getattr(each[name], key) for each in reports) for key in MEASURED} for name in names}
         return cls(prediction, found, len(reports))
 
     def ratio(self, block: BlockPrediction, key: str = "gamma") -> float:

@@ -202,8 +202,7 @@ class Report(Printed, Record):
 
 def sampling(report: Report) -> str:
     """How many random directions there were, and how large that leaves the errors; nothing where all is exact."""
-    sampled = [block for block in report.blocks if block.ended not in ("exact", "unmeasured")]
-    if not sampled:
+    if not (sampled := [block for block in report.blocks if block.ended not in ("exact", "unmeasured")]):
         return ""
     most = max(block.products for block in report.blocks)
     how = f"at most {most} products a block" if most else "some of the examples"

@@ -85,8 +85,7 @@ class Setups(Record):
     @classmethod
     def collect(cls, reports: Iterable[Report]) -> Setups:
         """Gather the reports of the trials of one experiment."""
-        reports = tuple(reports)
-        if not reports:
+        if not (reports := tuple(reports)):
             raise HessdiagError("no trials were measured: ask for at least 1")
         first = reports[0]
         for report in reports:
@@ -287,8 +286,7 @@ class InitCheck(Printed, Record):
                 sentences.append(f"Rank {self.rank} of {len(self.schemes)}.")
                 if best is not checked:
                     sentences.append(f"{best.init} is the most balanced, within {short(best.spread().value)}×.")
-        if checked.invariant:
-            sentences.append(uncounted(checked.invariant))
+        sentences += [uncounted(checked.invariant)] if checked.invariant else []
         if checked.saturates:
             sentences.append(f"The outputs' variance is {short(checked.output_variance_mean)}.")
             sentences.append("For a log-softmax loss bring it into 0.01 to 0.1: hessdiag.surgery.normalise_output.")
@@ -300,17 +298,14 @@ class InitCheck(Printed, Record):
             return plain_text([self.verdict])
         setups = self.checked.setups
         parts: list[str | TextTable] = [
-            self.verdict,
-            "",
+            self.verdict, "",
             f"{self.model}: initialisation {self.init} against {len(self.schemes) - 1} others,"
             f" {len(setups)} trials each, the same seeds for all",
             f"loss {setups.loss}, batch {setups.batch_size} ({setups.data}), seeds {setups.seed} to"
             f" {setups.seed + len(setups) - 1}, method {setups.method}",
-            "",
-            TextTable(RANKING, list(map(self._cells, self.schemes))),
-            "",
+            "", TextTable(RANKING, list(map(self._cells, self.schemes))), "",
             f"{MARK} the one asked about. Spreads: max/min over the weights of means over trials (95 % interval).",
-        ]
+        ]  # fmt: skip
         conventions = [f"{scheme.init}: {scheme.convention}." for scheme in self.schemes if scheme.convention]
         columns = [values / geometric_mean(values.tolist()) for values in map(self.checked.means, KEYS)]  # of (K,)
         factors = [self.variance_factors.get(name, math.nan) for name in self.checked.names]
@@ -320,10 +315,9 @@ class InitCheck(Printed, Record):
 
     def _cells(self, scheme: SchemeCheck) -> list[str]:
         sigma, gamma, nu = (scheme.spread(key) for key in KEYS)
-        between = "" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"
         return [
             f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init,
-            short(sigma.value) + between,
+            short(sigma.value) + ("" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"),
             *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean, scheme.output_variance_mean)),
         ]
 

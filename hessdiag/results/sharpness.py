@@ -75,8 +75,7 @@ class BlockSharpness(Record):
             raise HessdiagError(f"block {self.name!r} has no spectral density: {why}")
         beyond = self.nodes[:, :, None] < at if below else self.nodes[:, :, None] > at
         share = (self.weights[:, :, None] * beyond).sum(axis=1)
-        count = len(share)
-        if count == 1:
+        if (count := len(share)) == 1:
             return share[0], np.zeros(len(at))
         return share.mean(axis=0), share.std(axis=0, ddof=1) / count**0.5 * stdtrit(count - 1, 0.975) / Z95
 
@@ -125,8 +124,7 @@ class Sharpness(Printed, BlockSharpness):
             f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
             f"Where the loss is quadratic, gradient descent overshoots above a rate of {short(self.edge)} (2/λ_max).",
         ]
-        if self.smallest < 0:
-            lines.append(f"λ_min is {bounded(self.smallest, self.smallest_error)}.")
+        lines += [f"λ_min is {bounded(self.smallest, self.smallest_error)}."] if self.smallest < 0 else []
         if len(self.blocks) > 1:
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
             lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")
@@ -134,14 +132,13 @@ class Sharpness(Printed, BlockSharpness):
         lines += [f"! The block of {name} has no information: products with it are rounding." for name in empty]
         if detail == "brief":
             return plain_text(lines)
-        left = [f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"]
         return plain_text([
             *lines,
             f"{MATRICES[self.matrix]} of the mean loss of {self.batch_size} examples, {self.loss}, {MODES[self.mode]}",
             *("", with_values(TITLES, [_cells(each) for each in self]), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
-            *left,
+            *(f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"),
         ])  # fmt: skip
 
 

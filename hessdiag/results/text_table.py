@@ -108,6 +108,11 @@ def siblings(named: Sequence[tuple[str, Hashable]]) -> dict[str, list[int]]:
     return labels
 
 
+def label(names: Sequence[str], limit: int = 3) -> str:
+    """Layers of parameters in a sentence, siblings in one."""
+    return few(siblings([(name, None) for name in names]), limit)
+
+
 def layer_of(name: str) -> str:
     """The layer whose weight has this name; the name itself where it is that of another parameter.
 
@@ -137,8 +142,7 @@ def _table_lines(table: TextTable, width: int | None) -> list[str]:
     kept = len(widths)
     missing = ""
     if width is not None:
-        name = min(widths[0], MIN_NAME)
-        while kept > 2 and name + sum(GAP + each for each in widths[1:kept]) > width:
+        while kept > 2 and min(widths[0], MIN_NAME) + sum(GAP + each for each in widths[1:kept]) > width:
             kept -= 1
         names = fit_names([row[0] for row in cells[1:]], max(LEAST_NAME, width - sum(GAP + w for w in widths[1:kept])))
         for row, fitted in zip(cells[1:], names, strict=True):
@@ -194,9 +198,5 @@ def grouped(title: str, reasons: Iterable[tuple[str, str]], *, whole: bool = Fal
     alike: dict[str, list[str]] = {}
     for name, reason in reasons:
         alike.setdefault(reason, []).append(name)
-    lines = [
-        f"  {name}: {reason}"
-        for reason, names in alike.items()
-        for name in (names if whole else [few(siblings([(each, None) for each in names]))])
-    ]
+    lines = [f"  {name}: {reason}" for reason, names in alike.items() for name in (names if whole else [label(names)])]
     return [title, *lines] if lines else []

@@ -180,8 +180,7 @@ class Monitor:
 
     def _step(self, inputs: Inputs, targets: Inputs | None, number: int) -> Record | None:
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        idle = self.stopped or (distributed and torch.distributed.get_rank() > 0)
-        if idle or not self._cadence.due():
+        if self.stopped or (distributed and torch.distributed.get_rank() > 0) or not self._cadence.due():
             return None
         batch = self._read(inputs, targets) if not self.history else None
         try:
@@ -235,8 +234,7 @@ class Monitor:
         largest, self._start = eigsh(H, k=1, which="LA", v0=self._start, tol=TOLERANCE)
         found: Record = {"sharpness/largest": float(largest[0]), "sharpness/step": math.nan}
         if self._before:
-            moved = [(H.at[name] - self._before[name]).flatten() for name in H.names]
-            u = torch.cat(moved).unsqueeze(1)
+            u = torch.cat([(H.at[name] - self._before[name]).flatten() for name in H.names]).unsqueeze(1)
             size = float(u.square().sum())
             found["sharpness/step"] = float((u * H.torch_matmat(u)).sum()) / size if size > 0 else math.nan
         return found | {"sharpness/edge": 2 / self._optimizer.param_groups[0]["lr"]}

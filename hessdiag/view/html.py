@@ -64,15 +64,10 @@ def _picture(figure: Figure) -> tuple[str, int]:
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("hessdiag.view", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: printable(value) if type(value) is str else value,
-    )
-    made.filters["breakable"] = _breakable
-    made.filters["short"] = short
+        loader=PackageLoader("hessdiag.view", "templates"), undefined=StrictUndefined, autoescape=True,
+        trim_blocks=True, lstrip_blocks=True, finalize=lambda value: printable(value) if type(value) is str else value,
+    )  # fmt: skip
+    made.filters |= {"breakable": _breakable, "short": short}
     return made
 
 

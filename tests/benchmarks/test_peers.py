@@ -67,8 +67,7 @@ def test_costs_follow_from_the_spread_of_single_products_and_exponents_from_leas
     slope = torch.linalg.lstsq(A, y.unsqueeze(1)).solution.squeeze(1)
     variance = (y - A @ slope).square().sum() / 3 * torch.linalg.inv(A.T @ A)[0, 0]
     found = Exponent.fit(sizes, values)
-    assert found.value == pytest.approx(float(slope[0]), abs=1e-10)
-    assert found.stderr == pytest.approx(float(variance.sqrt()), abs=1e-10)
+    assert (found.value, found.stderr) == pytest.approx((float(slope[0]), float(variance.sqrt())), abs=1e-10)
 
 
 def test_committed_results_are_drawn() -> None:

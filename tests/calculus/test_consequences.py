@@ -15,7 +15,7 @@ from hessdiag.models.feedforward import mlp
 from hessdiag.scaling import activation_scaling, gamma, gamma_intrinsic, nu
 from tests.networks import PLAIN, Multiplier
 
-DRAWS, BATCH = 200, 16
+DRAWS, BATCH, SETUPS = 200, 16, 24
 
 
 @pytest.mark.parametrize("loss", ["random-quadratic", "mse", "cross-entropy"])
@@ -45,9 +45,6 @@ def test_closed_forms() -> None:
     assert float(four.gradient.second_moment) == pytest.approx(float(one.gradient.second_moment) / 16)
     sampled, formula = softmax_moments(0.5, 2048), softmax_moments(0.5, 2049)
     assert sampled == pytest.approx(formula, rel=0.01)
-
-
-SETUPS = 24
 
 
 def _reports(build, inputs):
@@ -124,9 +121,8 @@ def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
     ratios = []
     for report in reports:
         scalar = next(b for b in report.blocks if b.kind == "scalar")
-        assert scaling.gamma_intrinsic(scaling=scalar.activation_scaling, numel=1, weight_sq=u**2) == pytest.approx(
-            scalar.gamma, rel=1e-6
-        )
+        intrinsic = scaling.gamma_intrinsic(scaling=scalar.activation_scaling, numel=1, weight_sq=u**2)
+        assert intrinsic == pytest.approx(scalar.gamma, rel=1e-6)
         ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
     assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
 

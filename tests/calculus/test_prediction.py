@@ -120,8 +120,7 @@ def test_the_papers_formulas_on_an_mlp():
     assert second.gamma == pytest.approx(n1 * x1**2 * delta / y)
     assert first.gamma == pytest.approx(second.gamma)  # geometric-mean initialisation
     assert first.gamma == pytest.approx(first.gamma_intrinsic)
-    assert first.activation_scaling == pytest.approx(second.activation_scaling)
-    assert first.nu == pytest.approx(first.gamma)
+    assert (first.activation_scaling, first.nu) == pytest.approx((second.activation_scaling, first.gamma))
 
 
 def unruly():
@@ -150,9 +149,7 @@ def test_an_operation_without_a_rule_is_named_and_the_rest_predicted() -> None:
 
 
 def test_entries_that_are_repeated_and_parts_without_entries():
-    def joined(m, x):
-        return m.last(torch.cat([m.first(x), x[..., 4:]], -1).repeat_interleave(2, -1))
-
+    joined = lambda m, x: m.last(torch.cat([m.first(x), x[..., 4:]], -1).repeat_interleave(2, -1))  # noqa: E731
     first, last = predict(Net(joined, first=nn.Linear(4, 5), last=nn.Linear(10, 3)), (4,), init="fan-in").weights
     assert last.x_sq == first.out_sq
     assert first.out_gradient_sq == pytest.approx(2 * last.out_gradient_sq * 3 * last.weight_sq)
@@ -174,8 +171,7 @@ def test_the_model_is_left_alone_the_meta_device_predicts_alike_and_inputs_bring
     model = mlp([8, 6, 3], bias=False)
     x = 2 * torch.randn(4000, 8)
     scaled, usual = predict(model, x), predict(model, (8,))
-    assert scaled.blocks[0].x_sq == pytest.approx(4, rel=0.03)
-    assert scaled.output_sq == pytest.approx(4 * usual.output_sq, rel=0.03)
+    assert (scaled.blocks[0].x_sq, scaled.output_sq) == pytest.approx((4, 4 * usual.output_sq), rel=0.03)
 
 
 def test_beside_takes_the_mean_of_set_ups(tmp_path):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from layers import SETTINGS, Mark, Setting, network
+from layers import SETTINGS, Mark, network
 from torch import nn
 
 from hessdiag.calculus import RULES, predict
@@ -31,8 +31,7 @@ def _check(build, size, *, rel=0.05, init=None):
     simulated = torch.tensor([_simulate(build, size, seed) for seed in range(DRAWS)], dtype=torch.float64).log()
     torch.manual_seed(0)
     before, operation, behind = build()
-    whole = nn.Sequential(before, Mark(), operation, Mark(), behind)
-    prediction = predict(whole, size, init=init)
+    prediction = predict(nn.Sequential(before, Mark(), operation, Mark(), behind), size, init=init)
     assert not prediction.unsupported
     first, second = prediction.block("1.u"), prediction.block("3.u")
     forward, backward = second.x_sq / first.x_sq, first.x_gradient_sq / second.x_gradient_sq
@@ -41,14 +40,9 @@ def _check(build, size, *, rel=0.05, init=None):
         assert abs(math.log(found) - float(expected)) < float(bound) + rel
 
 
-def _name(setting: Setting) -> str:
-    return f"{setting.row}, {setting.detail}, {setting.reads}"
-
-
-@pytest.mark.parametrize("setting", SETTINGS, ids=_name)
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: f"{setting.row}, {setting.detail}, {setting.reads}")
 def test_every_setting_of_table_1(setting):
-    size = network(setting)[3]
-    _check(lambda: network(setting, exact=True)[:3], size)
+    _check(lambda: network(setting, exact=True)[:3], network(setting)[3])
 
 
 def cut(function, *layers):
@@ -85,11 +79,9 @@ OPERATIONS = {
     "flatten": lambda: nn.Flatten(),
     "permute and slice": lambda: cut(lambda x: x.permute(0, 2, 3, 1)[:, 1:5]),
     "chunk, scaled apart, concatenated": lambda: cut(
-        lambda x: torch.cat([2 * a if i else a for i, a in enumerate(x.chunk(2, 1))], 1)
-    ),
+        lambda x: torch.cat([2 * a if i else a for i, a in enumerate(x.chunk(2, 1))], 1)),
     "sum of two kernels": lambda: cut(
-        lambda x, a, b: a(x) + 0.5 * b(x), _conv(32, 8, 1), _conv(32, 8, 3, padding=1)
-    ),
+        lambda x, a, b: a(x) + 0.5 * b(x), _conv(32, 8, 1), _conv(32, 8, 3, padding=1)),
     "stack and mean": lambda: cut(lambda x: torch.stack([x, -x], 1)[:, 0]),
     "global mean": lambda: cut(lambda x: x.mean((2, 3))),
     "overlapping average": lambda: nn.AvgPool2d(3, 1, 1),
@@ -152,9 +144,8 @@ def test_convolutions_in_other_dimensions(kind, size):
     (lambda: nn.AdaptiveAvgPool2d(1), 1 / 64, 1 / 64**2),
 ])  # fmt: skip
 def test_the_papers_own_rules(operation, forward, backward):
-    before = nn.Conv2d(3, 4, 3, bias=False)
-    after = nn.Sequential(nn.Flatten(), nn.LazyLinear(10))
-    whole = nn.Sequential(before, Mark(), operation(), Mark(), after)
+    layers = [nn.Conv2d(3, 4, 3, bias=False), Mark(), operation(), Mark(), nn.Flatten(), nn.LazyLinear(10)]
+    whole = nn.Sequential(*layers)
     whole.train()(torch.zeros(2, 3, 10, 10))
     prediction = predict(whole, (3, 10, 10), moments="paper")
     first, second = prediction.block("1.u"), prediction.block("3.u")
@@ -163,9 +154,7 @@ def test_the_papers_own_rules(operation, forward, backward):
 
 
 def test_precision_and_detached_gradients() -> None:
-    def build(function):
-        return nn.Sequential(nn.Linear(7, 5), cut(function), nn.Linear(5, 3))
-
+    build = lambda function: nn.Sequential(nn.Linear(7, 5), cut(function), nn.Linear(5, 3))  # noqa: E731
     rounded, plain = build(lambda x: x.bfloat16().float()), build(lambda x: x)
     gammas = [predict(each, (7,), init="fan-out").blocks[-1].gamma for each in (rounded, plain)]
     assert gammas[0] == gammas[1]
@@ -179,8 +168,7 @@ def test_precision_and_detached_gradients() -> None:
 def test_a_convolution_by_hand(moments):
     # kernel = stride: n k² E[W²] E[x²] forward and n' k² E[W²] E[Δ²] over k² positions backward
     model = nn.Sequential(nn.Conv2d(3, 5, 2, 2, bias=False), nn.Flatten(), nn.Linear(20, 2, bias=False))
-    prediction = predict(model, (3, 4, 4), init="fan-in", moments=moments)
-    first, last = prediction.blocks
+    first, last = predict(model, (3, 4, 4), init="fan-in", moments=moments).blocks
     assert first.out_sq == pytest.approx(2.0)
     assert last.out_sq == pytest.approx(4.0)
     assert last.out_gradient_sq == pytest.approx(6 * 4.0)  # (2 N + 2) E[y²], N = 2
@@ -199,15 +187,11 @@ def test_one_position_of_each_example():
     """Picked by token ids, with numbers or without, or always the same: moments of a class token."""
 
     def taken(at, device="cpu"):
-        def rule(m, x, ids):
-            return m.last(at(m.first(x).tanh(), ids))
-
+        rule = lambda m, x, ids: m.last(at(m.first(x).tanh(), ids))  # noqa: E731
         model = Net(rule, first=nn.Linear(6, 6, bias=False), last=nn.Linear(6, 3, bias=False)).to(device)
         return predict(model, (x.to(device), ids.to(device)), init="fan-in", loss="mse")
 
-    def by_ids(y, ids):
-        return y[torch.arange(len(y), device=y.device), ids.argmax(-1)]
-
+    by_ids = lambda y, ids: y[torch.arange(len(y), device=y.device), ids.argmax(-1)]  # noqa: E731
     torch.manual_seed(0)
     x, ids = torch.randn(4, 5, 6).sign(), torch.tensor([[7, 1, 0, 3, 2], [1, 9, 0, 0, 3]] * 2)
     first = taken(lambda y, _: y[:, 2])

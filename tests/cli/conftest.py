@@ -21,9 +21,4 @@ class Outcome(NamedTuple):
 def run(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Outcome]:
     """Run a command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(line: str) -> Outcome:
-        status = main(line.split())
-        return Outcome(status, *capsys.readouterr())
-
-    return run
+    return lambda line: Outcome(main(line.split()), *capsys.readouterr())

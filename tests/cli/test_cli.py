@@ -75,14 +75,10 @@ def test_options_and_the_seed_reach_the_measurement(run) -> None:
     line = "diagnose mlp:6-5-3 --seed 4 --batch-size 8 --init fan-in --device cpu --json -"
     first, again, other = run(line), run(line), run(line.replace("4", "5", 1))
     assert first.out == again.out != other.out
-    setups = hessdiag.measure_setups(
-        hessdiag.models.resolve_model("mlp:6-5-3"), setups=1, batch_size=8, init="fan-in", seed=4
-    )
-    gammas = [block.gamma for block in Report.from_json(first.out).weights]
-    assert setups.columns["gamma"][0].tolist() == gammas
-    report = Report.from_json(
-        run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -").out
-    )
+    setups = hessdiag.measure_setups("mlp:6-5-3", setups=1, batch_size=8, init="fan-in", seed=4)
+    assert setups.columns["gamma"][0].tolist() == [block.gamma for block in Report.from_json(first.out).weights]
+    lenet = run("diagnose lenet --arg in_channels=1 --input-size 1,31,32 --batch-size 2 --json -")
+    report = Report.from_json(lenet.out)
     assert (report.blocks[0].shape, report.blocks[0].sites_in) == ((6, 1, 5, 5), 31 * 32)
     assert Report.from_json(run("diagnose mlp:12-3 --input-size 3x2x2 --json -").out).blocks[0].shape == (3, 12)
 
@@ -148,9 +144,8 @@ def test_describe_lists_blocks_and_measures_nothing(run, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_cuda_is_refused_where_there_is_none(run) -> None:
-    assert run("diagnose mlp:4-3 --device cuda").err == (
-        "hessdiag: device cuda: torch finds no CUDA device here; use device='cpu' (--device cpu)\n"
-    )
+    told = "device cuda: torch finds no CUDA device here; use device='cpu' (--device cpu)"
+    assert run("diagnose mlp:4-3 --device cuda").err == f"hessdiag: {told}\n"
 
 
 def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +168,8 @@ def test_reproduce_ratios(run, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     assert sorted(path.name for path in folder.iterdir()) == ["ratios.json", "ratios.png", "ratios.svg"]
     assert_figures(folder, "ratios")
-    assert err.splitlines() == [
-        "wrote new/folder/ratios.json",
-        *(f"drew new/folder/ratios.{k}" for k in ("png", "svg")),
-    ]
+    told = ["wrote new/folder/ratios.json", "drew new/folder/ratios.png", "drew new/folder/ratios.svg"]
+    assert err.splitlines() == told
     setups = Setups.from_json(folder / "ratios.json")
     assert (len(setups), setups.batch_size, setups.seed) == (2, 4, 3)
     assert (setups.model, setups.init, setups.matrix, setups.per) == ("lenet", "geometric", "ggn", "example")

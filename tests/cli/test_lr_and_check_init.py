@@ -54,8 +54,7 @@ def test_files(run, tmp_path: Path) -> None:
     status, out, err = run("lr mlp:6-8-3 --data ./own.py:classes --optimizer adam --json rates.json")
     assert status == 0
     rates = LearningRates.from_json(tmp_path / "rates.json")
-    assert list(rates) == ["adam"]
-    assert out == repr(rates) + "\n"
+    assert (list(rates), out) == (["adam"], repr(rates) + "\n")
     assert "wrote rates.json" in err
 
 

@@ -61,9 +61,8 @@ def test_models_initialisations_and_data_by_reference(run) -> None:
     found = json.loads(run(f"diagnose nets_cli:build {options} --json -").out)
     assert (found["init"], found["data"], found["batch_size"]) == ("nets_cli:ones", "./nets_cli.py:batches", 3)
     assert found["blocks"][0]["weight_sq"] == 1
-    assert (
-        "loss cross-entropy, batch 6 (nets_cli:collated)" in run("diagnose nets_cli:build --data nets_cli:collated").out
-    )
+    out = run("diagnose nets_cli:build --data nets_cli:collated").out
+    assert "loss cross-entropy, batch 6 (nets_cli:collated)" in out
     out = run("diagnose nets_cli:build --data nets_cli:loader").out
     assert "\nbatches read of the data: 1 of 2; diagnose(model, batches) reads more" in out
     status, out, err = run("diagnose nets_cli:Noisy --json - --batch-size 2")
@@ -93,8 +92,7 @@ def test_an_output_of_a_huggingface_network(run, folder: Path) -> None:
     config |= {"num_attention_heads": 2, "intermediate_size": 12}
     (folder / "config.json").write_text(json.dumps(config))
     line = "diagnose hf:config.json --batch-size 2 --json - --input-size"
-    sizes = {"": 8 * 3, "last_hidden_state": 8 * 3, "pooler_output": 8, "1": 8}
-    for output, size in sizes.items():
+    for output, size in {"": 8 * 3, "last_hidden_state": 8 * 3, "pooler_output": 8, "1": 8}.items():
         assert json.loads(run(f"{line} 3 {f'--output {output}' if output else ''}").out)["outputs"] == size
     assert run(f"{line} 8 --loss cross-entropy").status == 0
     status, _, err = run("diagnose hf:config.json --output logits")

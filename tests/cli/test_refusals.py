@@ -115,9 +115,7 @@ def test_every_command_refuses_in_one_line(arguments: tuple[str, ...], message: 
     check_refusal(arguments, message, capsys)
 
 
-def test_a_folder_that_may_not_be_written_is_refused_before_measuring(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_may_not_be_written_is_refused_before_measuring(monkeypatch, capsys) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("hessdiag.cli.options.Subject.prepare", lambda *_, **__: pytest.fail("prepared all the same"))
     line = ("diagnose", "lenet", "--batch-size", "100000", "--json", "folder/r.json")

@@ -145,8 +145,7 @@ def test_two_models(run, tmp_path: Path) -> None:
     assert (status, err) == (0, "wrote c.json\n")
     assert "HD601 warning: 2: weights 10.0× as large" in out
     comparison = Comparison.from_json(tmp_path / "c.json")
-    assert comparison.blocks[0] == "2.weight"
-    assert repr(comparison) == out.rstrip("\n")
+    assert (comparison.blocks[0], repr(comparison)) == ("2.weight", out.rstrip("\n"))
 
 
 @pytest.mark.usefixtures("measured")
@@ -157,8 +156,7 @@ def test_reports_give_the_same_comparison_as_models_and_both_models_see_the_same
     mixed = run("compare before.json ./nets.py:louder --batch-size 8 --json -").out
     assert json.loads(out) == json.loads(of_models) == json.loads(mixed)
     equal = json.loads(run("compare ./nets.py:net ./nets.py:net --data ./nets.py:noise --batch-size 8 --json -").out)
-    assert len(equal["changes"]) == 6
-    assert {change["score"] for change in equal["changes"]} == {0.0}
+    assert (len(equal["changes"]), {change["score"] for change in equal["changes"]}) == (6, {0.0})
     quick = json.loads(run("compare ./nets.py:net ./nets.py:louder --quick --batch-size 8 --json -").out)
     ratios, whole = ({c["name"]: c["ratios"] for c in each["changes"]} for each in (quick, json.loads(of_models)))
     assert ratios["2.weight"]["avg_sq_singular_value"]["value"] is None

@@ -51,8 +51,7 @@ def test_lines_fit_and_the_verdict_is_first_and_coloured(tmp_path: Path, monkeyp
     assert (status, record["schema"], record["model"]) == (1, "hessdiag.report/2", COMMAND[1])
     assert "hessdiag: spread of σ² is " in received
     screen = received.rpartition("\x1b[2K")[2]  # a bar is gone when it is over
-    lines = CONTROL.sub("", screen).splitlines()
-    assert max(map(len, lines)) <= 60
+    assert max(map(len, CONTROL.sub("", screen).splitlines())) <= 60
     assert screen.startswith("wrote r.json\r\n\x1b[1;32mNo problem found\x1b[0m ")
 
 

@@ -17,15 +17,11 @@ def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:
 
 def problem_of(model: nn.Module, x: Tensor, loss: str) -> Problem:
     """What to measure."""
-    y = model(x).detach()
-    t = targets_of(y, loss)
+    y, generator, t = model(x).detach(), torch.Generator().manual_seed(2), None
+    if loss == "cross-entropy":
+        t = torch.randint(y.shape[1], (len(y),), generator=generator)
+    elif loss != "random-quadratic":
+        t = torch.randn(y.shape, generator=generator, dtype=torch.float64)
     resolved = resolve_loss(log_cosh if loss == "callable" else loss, y=y, targets=t, seed=0)
     batch, (blocks, _) = Batch.of(x, t), find_blocks(model)
     return Problem(model, batch, resolved, blocks, run_dry(model, batch.narrow(0, 2), blocks).shape)
-
-
-def targets_of(y: Tensor, loss: str) -> Tensor | None:
-    generator = torch.Generator().manual_seed(2)
-    if loss == "cross-entropy":
-        return torch.randint(y.shape[1], (len(y),), generator=generator)
-    return None if loss == "random-quadratic" else torch.randn(y.shape, generator=generator, dtype=torch.float64)

@@ -124,18 +124,15 @@ def test_little_memory_means_groups_and_rounds() -> None:
     problem = problem_of(mlp(outputs=12), data(40, 6), "cross-entropy")
     assert _Rounds.of(problem, PLENTY, 6) == _Rounds(1, 6, 40)
     little = MemoryBudget(30 * problem.shape.bytes_per_example(2) * 3, 2**26)
-    split = _Rounds.of(problem, little, 6)
-    assert split.group < 40
+    assert _Rounds.of(problem, little, 6).group < 40
     found = sketched(problem, 0, little)
-    dense = dense_of(problem, "cross-entropy").numpy()
-    assert (np.abs(found.frobenius_sq - dense) <= 5 * found.stderr).all()
+    assert (np.abs(found.frobenius_sq - dense_of(problem, "cross-entropy").numpy()) <= 5 * found.stderr).all()
     with pytest.raises(hessdiag.HessdiagError, match="two directions of 4 of them at once: use method 'probe'"):
         sketched(problem, 0, MemoryBudget(100, 100))
 
 
 def grams(g: int, k: int, *, symmetric: bool) -> Tensor:
-    generator = torch.Generator().manual_seed(3)
-    X = torch.randn(3, g * k, g * k, generator=generator, dtype=torch.float64)
+    X = torch.randn(3, g * k, g * k, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     return (X @ X.mT if symmetric else X).view(3, g, k, g, k)
 
 

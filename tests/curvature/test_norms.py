@@ -123,8 +123,7 @@ def test_parts_of_a_variance_samples_for_an_error_and_means_over_batches() -> No
     both = merge([of(1.0, 0.3), of(4.0, 0.4)], [3, 1])
     assert both.frobenius_sq[0, 0] == pytest.approx(1.75)
     assert both.stderr[0, 0] == pytest.approx(math.hypot(0.75 * 0.3, 0.25 * 0.4))
-    assert both.products.tolist() == [4]
-    assert both.ended[0] == "sampled"
+    assert (both.products.tolist(), both.ended[0]) == ([4], "sampled")
     assert merge([of(1.0, 0.3, rtol=0.2), of(4.0, 0.4, rtol=0.2)], [3, 1]).ended[0] == "rtol"
     assert merge([of(1.0, 0.3, rtol=0.1), of(4.0, 0.4, rtol=0.1)], [3, 1]).ended[0] == "budget"
     assert merge([of(1.0, 0.0), of(4.0, 0.0)], [1, 1]).ended[0] == "exact"
@@ -154,8 +153,7 @@ class Language(nn.Module):
 def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, vocabulary: int = VOCABULARY) -> Problem:
     words = torch.randint(vocabulary, (examples, tokens + 1))
     batch = Batch.of(words[:, :-1].contiguous(), words[:, 1:].contiguous())
-    y = batch.call(model).detach()
-    loss = resolve_loss("cross-entropy", y=y, targets=batch.targets, seed=0)
+    loss = resolve_loss("cross-entropy", y=batch.call(model).detach(), targets=batch.targets, seed=0)
     blocks, _ = find_blocks(model)
     return Problem(model, batch, loss, blocks, run_dry(model, batch.narrow(0, 2), blocks).shape)
 
@@ -169,11 +167,9 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
     (nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.LayerNorm(6), nn.Linear(6, VOCABULARY)), TOKENS, True),
 ])  # fmt: skip
 def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
-    vocabulary = next(model.parameters()).shape[0]
-    problem = problem_of(model, tokens=tokens, vocabulary=vocabulary)
+    problem = problem_of(model, tokens=tokens, vocabulary=next(model.parameters()).shape[0])
     seen = trace_blocks(problem, problem.batch)
-    found = Directions(3).cotangents(problem, problem.batch, seen, 0)
-    assert isinstance(found, SampledSoftmax) == drawn
+    assert isinstance(Directions(3).cotangents(problem, problem.batch, seen, 0), SampledSoftmax) == drawn
     assert may_draw_classes(problem) == drawn
 
 
@@ -230,8 +226,7 @@ def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) 
 def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() -> None:
     model = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 20, bias=False)).double()  # of the first layer, rank 3
     model[1].requires_grad_(False)
-    problem = small_problem(model, torch.randn(4, 6, dtype=torch.float64), "mse")
-    basis = range_basis(problem, PLENTY, 0)
+    basis = range_basis(small_problem(model, torch.randn(4, 6, dtype=torch.float64), "mse"), PLENTY, 0)
     assert basis is not None
     Q = basis.permute(1, 2, 0)  # (B, N, r)
     torch.testing.assert_close(Q.mT @ Q, torch.eye(BASIS, dtype=torch.float64).expand(4, BASIS, BASIS))
@@ -240,8 +235,6 @@ def test_the_basis_is_orthonormal_for_every_example_and_spans_a_small_range() ->
 
 
 def test_sequences_and_networks_without_forward_mode_have_no_basis() -> None:
-    problem = problem_of(Language())
-    assert range_basis(problem, PLENTY, 0) is None
+    assert range_basis(problem_of(Language()), PLENTY, 0) is None
     bag = nn.Sequential(nn.EmbeddingBag(9, 5, mode="sum"), nn.Linear(5, 40)).double()
-    few = small_problem(bag, torch.randint(9, (4, 3)), "cross-entropy")
-    assert range_basis(few, PLENTY, 0) is None
+    assert range_basis(small_problem(bag, torch.randint(9, (4, 3)), "cross-entropy"), PLENTY, 0) is None

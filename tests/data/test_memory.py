@@ -17,8 +17,7 @@ CPU = torch.device("cpu")
 
 
 def test_half_of_the_free_memory_by_default_and_what_is_asked_for_bounds_the_chunks() -> None:
-    total = MemoryBudget.of(None, CPU).total
-    assert 0.3 * free_memory(CPU) < total < 0.7 * free_memory(CPU)
+    assert 0.3 * free_memory(CPU) < MemoryBudget.of(None, CPU).total < 0.7 * free_memory(CPU)
     assert MemoryBudget.of(2**40, CPU).chunk == 64 * 2**20
     assert MemoryBudget.of(8 * 2**20, CPU).chunk < 8 * 2**20
     with pytest.raises(hessdiag.HessdiagError, match="pass a number of bytes, at least"):
@@ -106,10 +105,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
     return [[float(number) for number in line.split()] for line in printed.splitlines()]
 
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="limits a process, and knows its peak, as Linux does")
-
-
-@linux
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process, and knows its peak, as Linux does")
 def test_memory_stays_within_what_it_may_take_and_chunks_are_halved_where_it_runs_out(measured) -> None:
     assert measured[0][0] < 1.2 * as_bytes("100MiB")
     (small, value, error), (large, other, other_error) = measured[1:3]

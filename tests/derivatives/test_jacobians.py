@@ -61,8 +61,7 @@ def test_rows_are_weight_gradients(padding: int | None, rows: int) -> None:
 
 def test_rows_are_held_once() -> None:
     J = LookupJacobian.of(torch.tensor([[4, 1, 4, 4], [0, 3, 1, 0]]), random(2, C, 4, n), V)
-    assert J.numbers.tolist() == [[1, 4, 0], [0, 1, 3]]
-    assert J.phi.shape == (2, C, 3, n)
+    assert (J.numbers.tolist(), J.phi.shape) == ([[1, 4, 0], [0, 1, 3]], (2, C, 3, n))
     assert not J.phi[0, :, 2].any()
 
 
@@ -78,10 +77,7 @@ def test_all_forms_tell_the_same_as_the_formed_jacobian(name: str) -> None:
     torch.testing.assert_close(formed(here.of_cotangents(1, 2)), J[:, 1:2])
 
 
-ONE = [name for name in FORMS if name not in ("tied", "all")]
-
-
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", [name for name in FORMS if name not in ("tied", "all")])
 def test_rows_of_the_weight(name: str) -> None:
     here, numbers = FORMS[name](), torch.randint(V, (B, 4))
     J = formed(here).view(B, C, V, n)

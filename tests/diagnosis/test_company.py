@@ -109,11 +109,8 @@ def made_in_inference_mode() -> nn.Module:
         return nn.Linear(4, 3)
 
 
-UNWILLING = Net(lambda m, x: Unwilling.apply(m.l(x)), l=nn.Linear(4, 3))
-
-
 @pytest.mark.parametrize(("model", "message"), [
-    (UNWILLING, r"backward pass fails \(KeyError: 'no way back'\)"),
+    (Net(lambda m, x: Unwilling.apply(m.l(x)), l=nn.Linear(4, 3)), r"backward pass fails \(KeyError: 'no way back'\)"),
     (made_in_inference_mode(), "'weight' was made in inference mode"),
     (Net(lambda m, x: x, type=nn.Linear(4, 3)), "the name of a method of nn.Module, 'type': rename it"),
 ])  # fmt: skip

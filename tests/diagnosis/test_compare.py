@@ -17,6 +17,7 @@ from hessdiag.models.sources import resolve_model
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 CASE = {case.name: case for case in CASES}
+SOURCE = resolve_model("mlp:6-5-4")
 
 
 def relu_net() -> nn.Sequential:
@@ -66,8 +67,7 @@ class FreshNoise:
 
 def test_both_models_see_the_same_examples_and_two_seeds_of_one_network_give_no_warning() -> None:
     comparison = hessdiag.compare(relu_net(), relu_net(), FreshNoise())
-    assert comparison.findings == ()
-    assert {change.score for change in comparison} == {0.0}
+    assert (comparison.findings, {change.score for change in comparison}) == ((), {0.0})
     case = CASE["linear-default"]
     inputs, targets = case.batch(seed=0)
     models = [case.build("after", seed=seed, width=64) for seed in (0, 1)]
@@ -103,13 +103,9 @@ def test_refusals(arguments: tuple, options: dict, message: str) -> None:
         hessdiag.compare(*arguments, **options)
 
 
-SOURCE = resolve_model("mlp:6-5-4")
-
-
 def test_set_ups_differ_and_repeat_by_their_own_seeds_and_leave_the_random_state_alone() -> None:
     first, again = (measure_setups(SOURCE, setups=3, batch_size=4, init="fan-in") for _ in range(2))
-    assert len(first) == 3
-    assert first.to_json() == again.to_json()
+    assert (len(first), first.to_json()) == (3, again.to_json())
     for column in first.columns.values():
         if column.any():  # standard errors of exact values are all zero
             assert len(np.unique(column[:, 0])) == 3

@@ -201,5 +201,4 @@ def test_planned_memory_has_no_dense_jacobian_of_a_vocabulary() -> None:
     assert shape.looked_up == 5 * 8
     assert all(block.structured for block in dry.blocks)
     assert shape.layers.keys() == {"1"}
-    more = shape.bytes_per_example(1) - shape.bytes_per_example(0)
-    assert more == 2 * 4 * (5 * 8 + 5 * 1000 + 5 * 1000)
+    assert shape.bytes_per_example(1) - shape.bytes_per_example(0) == 2 * 4 * (5 * 8 + 5 * 1000 + 5 * 1000)

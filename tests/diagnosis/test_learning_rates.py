@@ -130,8 +130,7 @@ def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_a
     ((along, _),) = walk.steps([(batch_of(1), batch_of(2))])
     at = {name: parameter.detach() for name, parameter in model.named_parameters()}
     u = gradient_at(model, at, batch_of(1))
-    expected = along_by_hand(model, at, u, batch_of(2))
-    assert (along.slope, along.curvature) == pytest.approx(expected, rel=1e-10)
+    assert (along.slope, along.curvature) == pytest.approx(along_by_hand(model, at, u, batch_of(2)), rel=1e-10)
     # With another draw the curvature along the drawn entry's gradient would be 0.
     batch = Batch.of(torch.ones(2, 1, dtype=torch.float64), torch.zeros(2, 1, dtype=torch.float64))
     loss = resolve_loss("mse", y=batch.targets, targets=batch.targets, seed=0, reading=Reading(per="batch"))
@@ -144,8 +143,7 @@ def test_a_shared_parameter_moves_once_and_what_is_drawn_is_the_same_for_slope_a
 
 def test_one_step_led_astray_does_not_outweigh_the_others_and_the_error_bar_holds() -> None:
     steps = [Along(2.0, 1.0)] * 11
-    astray = Along(-50.0, 1e5)
-    assert module.best_constant_rate([*steps, astray])[0] == pytest.approx((22 - 50e-4) / 21)
+    assert module.best_constant_rate([*steps, Along(-50.0, 1e5)])[0] == pytest.approx((22 - 50e-4) / 21)
     assert module.best_constant_rate([*steps, Along(2.0, 9.0)])[0] == pytest.approx(24 / 20)
     assert math.isnan(Along(1.0, 0.0).rate)
     assert all(map(math.isnan, module.best_constant_rate([Along(1.0, 0.0)])))
@@ -232,8 +230,7 @@ def test_a_loss_times_ten_and_single_precision() -> None:
     """SGD's rate is a tenth, Adam's is the same: its direction does not see the loss's scale."""
     x, t = data()
     plain = learning_rates(small(), x, t, loss=functional.cross_entropy, optimizers=list(FACTORS), steps=3)
-    single = learning_rates(small(torch.float32), x.float(), t, steps=3)
-    for name, rate in single.items():
+    for name, rate in learning_rates(small(torch.float32), x.float(), t, steps=3).items():
         assert rate.value == pytest.approx(plain[name].value, rel=1e-3)
     tenfold = learning_rates(small(), x, t, loss=lambda y, t: 10 * functional.cross_entropy(y, t), steps=3)
     assert tenfold["sgd"].value == pytest.approx(plain["sgd"].value / 10, rel=1e-5)
@@ -252,8 +249,7 @@ def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_dra
     assert learning_rates(small(), x, x[:, :3], steps=1).loss == "mse"
     rates = learning_rates(small(), loader, steps=4)
     listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
-    assert rates == listed
-    assert (rates.batch_size, rates.fresh) == (10, True)
+    assert (rates, rates.batch_size, rates.fresh) == (listed, 10, True)
     names = ["sgd", "momentum", "adam"]
     how = {"steps": 2, "batch_size": 8, "optimizers": names}
     first, again, other = (learning_rates(small(), *data(), seed=seed, **how) for seed in (0, 0, 1))
@@ -281,7 +277,6 @@ def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
     rates = learning_rates(model, *data(), steps=2)
     assert all(math.isnan(rate.value) for rate in rates.values())
     assert "! No rate for SGD and Adam" in repr(rates)
-    x, t = data()
     with pytest.raises(HessdiagError, match=r"0.weight: frozen \(requires_grad=False\)"):
         learning_rates(small().requires_grad_(False), x, t)
     with pytest.raises(HessdiagError, match="targets"):
@@ -313,17 +308,14 @@ def test_the_factors_are_those_of_the_study() -> None:
         assert found["near"] >= 0.9
 
 
-def test_a_curvature_that_is_rounding_gives_no_rate() -> None:
+def test_a_curvature_of_rounding_and_a_walk_to_where_the_loss_is_no_number_give_no_rate() -> None:
     """Logits that move together are no change: slope and curvature are 0, of which rounding made a rate of 2e7."""
     layers = {"fixed": nn.Linear(4, 5).requires_grad_(False), "shift": nn.Parameter(torch.zeros(()))}
     model = Net(lambda m, x: m.fixed(x) + m.shift * (x[:, :1] * 3.7 + 0.3), **layers)
     rates = learning_rates(model, torch.randn(256, 4), torch.randint(5, (256,)), loss="cross-entropy")
     assert all(math.isnan(value) for rate in rates.values() for value in (rate.value, *rate.halves, *rate.steps))
     assert "beyond noise and rounding" in " ".join(repr(rates).split())
-
-
-def test_a_walk_to_where_the_loss_is_no_number_gives_no_rate() -> None:
-    """A step leads from 1 below 0, where the logarithm is NaN."""
+    # A step leads from 1 below 0, where the logarithm is NaN.
     model, ones = Net(lambda m, x: m.w * x, w=nn.Parameter(torch.ones(4))), torch.ones(64, 4)
     rates = learning_rates(model, ones, -0.9 * ones, loss=lambda y, t: (y.log() - t).square().mean())
     assert all(math.isnan(rate.value) for rate in rates.values())

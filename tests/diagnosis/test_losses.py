@@ -267,15 +267,13 @@ def test_a_quick_diagnosis_takes_losses_of_a_whole_batch_and_without_second_deri
 def test_a_loss_writes_to_one_of_several_outputs_and_another_is_a_scaled_error_of_what_is_detached() -> None:
     """Torch's tangent of that error is in float64."""
     torch.manual_seed(0)
-    model = Net(
-        lambda m, x: (m.b(h := m.a(x)), 0.5 * F.mse_loss(h, h.detach())), a=nn.Linear(4, 5), b=nn.Linear(5, 200)
-    )
+    layers = {"a": nn.Linear(4, 5), "b": nn.Linear(5, 200)}
+    model = Net(lambda m, x: (m.b(h := m.a(x)), 0.5 * F.mse_loss(h, h.detach())), **layers)
     x, t = torch.randn(8, 4), torch.rand(8, 200)
     writes = lambda y, t: F.mse_loss(y[0].sigmoid_(), t) + y[1]  # noqa: E731
     reads = lambda y, t: F.mse_loss(y[0].sigmoid(), t) + y[1]  # noqa: E731
     written, plain = (hessdiag.diagnose(model, x, t, loss=loss) for loss in (writes, reads))
-    assert written.method == "sketch"
-    assert written.blocks == plain.blocks
+    assert (written.method, written.blocks) == ("sketch", plain.blocks)
 
 
 def test_a_loss_of_pairs_that_is_zero_for_one_of_them_compares_examples() -> None:
@@ -350,11 +348,9 @@ def test_what_stands_before_a_log_softmax_bounds_logits(end: nn.Module, said: st
 def test_masked_logits_of_minus_infinity_are_measured_as_large_numbers_and_a_loss_that_loses_there_is_refused() -> None:
     torch.manual_seed(0)
     x, t = torch.randn(8, 5, 4), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
-    last = nn.Linear(4, 1)
-    one, other = (
-        Net(lambda m, x, v=v: m.last(x).squeeze(-1).masked_fill(torch.arange(5) == 4, v), last=last)
-        for v in (-math.inf, -1e9)
-    )
+    last, mask = nn.Linear(4, 1), torch.arange(5) == 4
+    masked: Callable[..., Tensor] = lambda m, x: m.last(x).squeeze(-1).masked_fill(mask, m.value)  # noqa: E731
+    one, other = (Net(masked, last=last, value=value) for value in (-math.inf, -1e9))
     found, same = (hessdiag.diagnose(net, x, t, loss=F.cross_entropy) for net in (one, other))
     assert (found.blocks, found.findings) == (same.blocks, same.findings)
     assert hessdiag.describe(one, x).blocks == hessdiag.describe(other, x).blocks  # before it is known that they mask

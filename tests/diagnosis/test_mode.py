@@ -108,10 +108,8 @@ def check_view(model: nn.Module, x: Tensor, t: Tensor, matrix: str, per: str, fo
 
 def test_the_batch_view_by_sketch_is_within_its_error_and_batches_are_normalised_one_by_one() -> None:
     model, x, t = given("2d", examples=8)
-    exact, sketch = (
-        hessdiag.diagnose(model, x, t, loss="cross-entropy", per="batch", method=method, signals=False)
-        for method in ("exact", "sketch")
-    )
+    how = {"loss": "cross-entropy", "per": "batch", "signals": False}
+    exact, sketch = (hessdiag.diagnose(model, x, t, method=method, **how) for method in ("exact", "sketch"))
     for want, found in zip(exact.blocks, sketch.blocks, strict=True):
         error = abs(found.avg_sq_singular_value - want.avg_sq_singular_value)
         assert error <= 5 * found.stderr + 1e-12 * want.avg_sq_singular_value

@@ -28,10 +28,9 @@ def measured_right(
     per: str = "example", mode: str = "eval",
 ) -> hessdiag.Report:  # fmt: skip
     """The report, after holding it against dense rows, and the model against what it was."""
+    how = {"loss": loss or "random-quadratic", "matrix": matrix, "per": per, "mode": mode, "method": "exact"}
     with unchanged(model, x):
-        report = hessdiag.diagnose(
-            model, x, t, loss=loss or "random-quadratic", matrix=matrix, per=per, mode=mode, method="exact", seed=0
-        )
+        report = hessdiag.diagnose(model, x, t, seed=0, **how)
     names = [block.name for block in report.blocks]
     expected = dense_norms(model, x, t, loss or quadratic(model(x).shape[1]), names, matrix, per).cpu()
     assert expected.max() > 0
@@ -154,10 +153,7 @@ def test_classes_last_where_there_are_as_many_positions(kind: str, wrapped: bool
     t = torch.randint(3, (3, 3)) if kind == "indices" else torch.rand(3, 3, 3, dtype=torch.float64)
     given.load_state_dict(model.state_dict())
     options = {} if wrapped else {"class_dim": -1}
-
-    def last(y: Tensor, t: Tensor) -> Tensor:
-        return F.cross_entropy(y.movedim(-1, 1), t if kind == "indices" else t.movedim(-1, 1))
-
+    last = lambda y, t: F.cross_entropy(y.movedim(-1, 1), t if kind == "indices" else t.movedim(-1, 1))  # noqa: E731
     report = hessdiag.diagnose(given, x, t, loss="cross-entropy", matrix=matrix, per=per, method="exact", **options)
     names = [block.name for block in report.blocks]
     equals_dense(report, names, dense_norms(model, x, t, last, names, matrix, per))

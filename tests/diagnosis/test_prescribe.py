@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -132,9 +131,7 @@ def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
     (-2, lambda groups: torch.optim.SGD(groups, lr=0.05, momentum=0.9)),
     (-1, lambda groups: torch.optim.Adam(groups, lr=0.01, eps=1e-30)),  # an eps beside the gradients sees the scale
 ])  # fmt: skip
-def test_scales_train_like_learning_rates_multiplied_by_a_power(
-    power: int, make: Callable[..., Any], found: hessdiag.Prescription
-) -> None:
+def test_scales_train_like_learning_rates_multiplied_by_a_power(power: int, make, found) -> None:
     model, x, y = mlp()
     scaled = found.apply(copy.deepcopy(model))
     plain, lr = make(scaled.parameters()), make(model.parameters()).defaults["lr"]
@@ -207,8 +204,7 @@ def test_what_no_multiplier_can_undo_is_left_out_and_sets_the_level() -> None:
 
 def test_several_batches_are_measured_as_one_network_with_options_of_diagnose(found: hessdiag.Prescription) -> None:
     model, x, y = mlp()
-    batches = ((x[i : i + 8], y[i : i + 8]) for i in (0, 8))
-    parts = hessdiag.prescribe(model, batches, loss="cross-entropy")
+    parts = hessdiag.prescribe(model, ((x[i : i + 8], y[i : i + 8]) for i in (0, 8)), loss="cross-entropy")
     assert parts.batch_size == 16
     for a, b in zip(found.blocks, parts.blocks, strict=True):
         assert a.weight_factor == pytest.approx(b.weight_factor, rel=1e-9)

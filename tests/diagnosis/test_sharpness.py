@@ -24,6 +24,8 @@ NETWORKS = (
     "batchnorm", "convs strided", "conv groups", "depthwise", "attention", "layernorm", "tied", "lstm", "tanh",
     "multiplier",
 )  # fmt: skip
+OPERATORS = ("batchnorm", "convs strided", "conv groups", "attention", "layernorm", "tied", "lstm", "prelu")
+EXAMPLES = 5
 
 
 def blocks_of(model: nn.Module, x: Tensor, t: Tensor | None, matrix: str, names: list[str]) -> list[list[Tensor]]:
@@ -96,8 +98,7 @@ def test_outliers_above_a_bulk(spiked: tuple[Tensor, Tensor], matrix: str, monke
     at = np.linspace(0.05, 4.4, 40)
     share, stderr = found.density(at)
     expected = (eigenvalues[:, None] > at).mean(axis=0)
-    z = np.abs(share - expected) / (stderr + 1e-3)
-    assert (z < 4).all()
+    assert (np.abs(share - expected) < 4 * (stderr + 1e-3)).all()
     for outlier in (6.25, 16 / 3, 4.5):
         assert np.abs(found.nodes[:, -3:] - outlier).min(axis=1).max() < 0.4
 
@@ -198,10 +199,7 @@ def test_a_network_with_large_blocks_says_its_cost(monkeypatch, capsys) -> None:
 def test_a_block_of_rounding_says_so() -> None:
     """A term whose second derivative cancels, beside one that has curvature."""
     model, x = nn.Sequential(nn.Linear(20, 20, bias=False)).double(), torch.randn(12, 20, dtype=torch.float64)
-
-    def flat(y: Tensor, _: Tensor | None) -> Tensor:
-        return (y.sin().square() + y.cos().square()).mean() + y.mean()
-
+    flat = lambda y, _: (y.sin().square() + y.cos().square()).mean() + y.mean()  # noqa: E731
     with pytest.raises(hessdiag.HessdiagError, match="not symmetric"):
         hessdiag.sharpness(model, x, loss=flat, matrix="hessian")
     normed = subject("batchnorm")
@@ -246,17 +244,13 @@ def test_packed_parameters_come_apart(matrix: str) -> None:
         shape = model.get_parameter(name).shape
         places = torch.arange(math.prod(shape)).view(shape).chunk(count, dim=dim)
         for block, place in zip(found, places, strict=True):
-            own = dense.detach()[place.flatten()][:, place.flatten()]
-            assert_same(block, own, float(dense.abs().max()))
+            assert_same(block, dense.detach()[place.flatten()][:, place.flatten()], float(dense.abs().max()))
     assert [block.name for block in found] == ["weight[0]", "weight[1]"]
     whole, apart = (hessdiag.sharpness(attention, x, split=split, blocks="attend.in_proj*") for split in (None, "auto"))
     assert len(whole.blocks) == 2
     assert [block.name[-3:] for block in apart] == ["[q]", "[k]", "[v]"] * 2
     with pytest.raises(hessdiag.HessdiagError, match="no block is packed"):
         hessdiag.sharpness(attention, x, split="experts")
-
-
-EXAMPLES = 5
 
 
 def batchnorm() -> nn.Module:
@@ -277,9 +271,6 @@ def targets(model: nn.Module, x: Tensor) -> Tensor:
 
 def dense(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch, names: list[str], matrix: str) -> Tensor:
     return torch.cat([torch.cat(row, dim=1) for row in DENSE[matrix](model, x, t, loss, names)]).detach()
-
-
-OPERATORS = ("batchnorm", "convs strided", "conv groups", "attention", "layernorm", "tied", "lstm", "prelu")
 
 
 @pytest.mark.parametrize("matrix", DENSE)
@@ -323,10 +314,7 @@ def test_chosen_blocks_chunks_and_scipy() -> None:
 def test_losses_of_whole_batches_inference_and_refusals() -> None:
     model, x = subject("batchnorm")
     model.train()
-
-    def spread(y: Tensor, _: Tensor | None) -> Tensor:  # compares examples
-        return (y - y.mean(dim=0)).pow(4).mean()
-
+    spread = lambda y, _: (y - y.mean(dim=0)).pow(4).mean()  # noqa: E731, which compares examples
     for kind in ("train", "eval"):
         H = hessdiag.operator(model, x, loss=spread, matrix="hessian", mode=kind)
         model.train(kind == "train")

@@ -115,24 +115,17 @@ def test_what_a_shuffling_loader_gives_follows_from_the_seed() -> None:
     assert first != read(1)
 
 
-CALLS: list[int] = []
-
-
-def crossed() -> nn.Module:
-    """Runs its layers in another order than it holds them, notes the examples of its calls, and returns a dict."""
+def test_outputs_shapes_order_and_a_description_come_from_one_call() -> None:
+    """Of a model that runs its layers in another order than it holds them, and returns a dict."""
+    calls: list[int] = []  # examples of each
 
     def forward(m: Any, x: Tensor) -> dict[str, Tensor]:
-        CALLS.append(len(x))
+        calls.append(len(x))
         return {"other": x, "logits": m.last(m.first(x).relu())}
 
-    CALLS.clear()
-    return Net(forward, last=nn.Linear(5, 3), first=nn.Linear(4, 5))
-
-
-def test_outputs_shapes_order_and_a_description_come_from_one_call() -> None:
-    model = crossed()
+    model = Net(forward, last=nn.Linear(5, 3), first=nn.Linear(4, 5))
     dry = try_model(model, Batch.of(X, None), find_blocks(model)[0])
-    assert CALLS == [2]
+    assert calls == [2]
     assert torch.equal(dry.outputs.y, model(X[:2])["logits"])
     assert not dry.outputs.y.requires_grad
     assert [block.name for block in dry.blocks] == ["first.weight", "first.bias", "last.weight", "last.bias"]
@@ -140,11 +133,11 @@ def test_outputs_shapes_order_and_a_description_come_from_one_call() -> None:
     assert (dry.shape.layers["first"].inputs, dry.shape.layers["first"].outputs) == (4, 5)
     assert not model._forward_hooks
     assert len(try_model(model, Batch.of(X, None), examples=5).outputs.y) == 5
-    CALLS.clear()
+    calls.clear()
     assert [block.name for block in hessdiag.describe(model, X).blocks] == [
         "last.weight", "last.bias", "first.weight", "first.bias",
     ]  # fmt: skip
-    assert CALLS == [2, 2]  # one shows whether the model draws random numbers
+    assert calls == [2, 2]  # one shows whether the model draws random numbers
 
 
 def test_errors_are_put_down_to_the_inputs_only_where_these_are_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,17 +45,14 @@ def test_plans_have_the_sizes_and_weights_of_the_libraries_and_of_rescalenet() -
         assert sum(p.numel() for p in ResNet(50).parameters()) == 25_557_032
     plan = bottlenecks(50, base=64)
     assert len(plan) == 16
-    assert plan[0].alpha == pytest.approx(math.sqrt(15 / 16))
-    assert plan[-1].alpha == pytest.approx(math.sqrt(30 / 31))
+    assert (plan[0].alpha, plan[-1].alpha) == pytest.approx((math.sqrt(15 / 16), math.sqrt(30 / 31)))
     assert all(b.alpha**2 + b.beta**2 == pytest.approx(1) for b in plan)
     assert [b.fan_out for b in plan] == [256] * 3 + [512] * 4 + [1024] * 6 + [2048] * 3
-    assert [b.stride for b in plan].count(2) == 3
-    assert [b.projects for b in plan].count(True) == 4
+    assert ([b.stride for b in plan].count(2), [b.projects for b in plan].count(True)) == (3, 4)
     with pytest.raises(hessdiag.HessdiagError, match="depth 18: there are residual networks of depth 14, 26, 50"):
         ResNet(18)
     # Fan-in initialisation times ((k + 1) / L)^(−1/6) for k = L − 1, ..., 2L − 2.
-    model = RescaleNet(14, side=224)
-    for number, block in enumerate(model.blocks):
+    for number, block in enumerate(RescaleNet(14, side=224).blocks):
         factor = ((4 + number) / 4) ** (-1 / 6)
         for conv in convolutions(block.main):
             expected = 2 / conv.weight[0].numel() * factor**2
@@ -84,7 +81,6 @@ def test_constants_and_printed_multipliers_of_a_block_are_those_of_the_paper() -
         for conv, c in zip(convolutions(block), constants, strict=True):
             n, m, k = conv.in_channels, conv.out_channels, conv.kernel_size[0]
             assert float(conv.weight.detach().square().mean()) == pytest.approx(c / (k * math.sqrt(n * m)), rel=0.1)
-    plan = bottlenecks(14, base=32)[1]
     n, m, alpha, beta = plan.fan_in, plan.fan_out, plan.alpha, plan.beta
     block = PreconditionedBlock(plan, printed=True)
     main = [float(s.factor) for s in block.main if hasattr(s, "factor")]
@@ -135,8 +131,7 @@ def test_small_networks_are_measured_whole(name: str) -> None:
     for parameter in network.module.parameters():
         parameter.requires_grad_(parameter.dim() > 1)
     report = hessdiag.diagnose(network.module, torch.randn(2, *network.input_size), **PLAIN)
-    weights = [p for p in network.module.parameters() if p.dim() > 1]
-    assert len(report.weights) == len(weights)
+    assert len(report.weights) == len([p for p in network.module.parameters() if p.dim() > 1])
     assert all(block.avg_sq_singular_value > 0 for block in report.weights)
     assert all(math.isfinite(block.gamma) for block in report.weights)
 
@@ -169,14 +164,12 @@ def test_gamma_does_not_see_how_little_a_branch_contributes() -> None:
             report = hessdiag.diagnose(branched(c), torch.randn(8, 20), seed=seed, **PLAIN)
             rows.append([(block.gamma, block.avg_sq_singular_value) for block in report.weights])
         first, branch, _ = torch.tensor(rows).mean(dim=0).tolist()
-        assert branch[0] / first[0] == pytest.approx(gamma, rel=0.25)
-        assert branch[1] / first[1] == pytest.approx(sigma, rel=0.25)
+        assert (branch[0] / first[0], branch[1] / first[1]) == pytest.approx((gamma, sigma), rel=0.25)
 
 
 @pytest.mark.parametrize(("channels", "classes"), [(3, 10), (1, 7)])
 def test_weights_have_lenets_sizes_and_there_is_no_bias(channels: int, classes: int) -> None:
-    shapes = {name: tuple(p.shape) for name, p in StridedLeNet(channels, classes).named_parameters()}
-    assert shapes == {
+    assert {name: tuple(p.shape) for name, p in StridedLeNet(channels, classes).named_parameters()} == {
         "conv1.weight": (6, channels, 5, 5), "conv2.weight": (16, 6, 5, 5), "fc1.weight": (120, 400),
         "fc2.weight": (84, 120), "fc3.weight": (classes, 84),
     }  # fmt: skip

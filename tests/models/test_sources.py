@@ -63,8 +63,7 @@ def file(tmp_path: Path) -> str:
 def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: str, name: str, options, size) -> None:
     source = resolve_model(f"{file}:{name}", **options)
     network = source.build()
-    assert network.input_size == size
-    assert source.name == f"{file}:{name}"
+    assert (network.input_size, source.name) == (size, f"{file}:{name}")
     for value in options.get("arguments", {}).values():
         assert value in {extent for p in network.module.parameters() for extent in p.shape}
 
@@ -137,9 +136,7 @@ def network(**options) -> nn.Module:
 def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins for timm and torchvision, which note how networks are built."""
     CALLS.clear()
-
-    def resnet18(*, weights=None, progress=True, **options):
-        return network(weights=weights, **options)
+    resnet18 = lambda *, weights=None, progress=True, **options: network(weights=weights, **options)  # noqa: E731
 
     def fcn(*, weights=None, weights_backbone="IMAGENET1K_V1", **options):
         return network(weights=weights, weights_backbone=weights_backbone, **options)

@@ -209,8 +209,7 @@ def test_learning_rates(monkeypatch, capsys) -> None:
     """On one small network with data of ours, five steps a run."""
     make = lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))  # noqa: E731
     case = learning_rate_networks.Case("a", "mlp", make, "ours", seeds=1)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(1100, 6, generator=generator)
+    x = torch.randn(1100, 6, generator=torch.Generator().manual_seed(0))
     monkeypatch.setitem(learning_rate_networks.DATA, "ours", lambda root: (x, x[:, :3].argmax(dim=1)))
     monkeypatch.setattr(learning_rates, "CASES", [case])
     monkeypatch.setattr(learning_rates, "START", {"sgd": -3, "adam": -8})

@@ -97,9 +97,7 @@ def assert_alike(found: hessdiag.Report, expected: hessdiag.Report) -> None:
         assert abs(a.avg_sq_singular_value - b.avg_sq_singular_value) <= apart
 
 
-def test_two_processes_find_what_one_does_and_errors_reach_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_processes_find_what_one_does_and_errors_reach_both(tmp_path: Path, monkeypatch, capsys) -> None:
     (tmp_path / "nets.py").write_text(FACTORY)
     monkeypatch.chdir(tmp_path)
     lines = [f"{line} --json both{number}.json" for number, line in enumerate(DIAGNOSES)]

@@ -83,9 +83,7 @@ def test_a_line_appears_where_it_takes_long_or_is_asked_for(monkeypatch, capsys)
     ]
 
 
-def test_elsewhere_long_measurements_tell_their_cost_beforehand_and_a_line_each_half_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_elsewhere_long_measurements_tell_their_cost_and_a_line_each_half_minute(monkeypatch, capsys) -> None:
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
     with showing(None, title="measuring"):
@@ -121,8 +119,7 @@ def test_finished_trials_are_not_measured_again(tmp_path: Path) -> None:
     with showing(steps.append, title="thirds"):
         found = measure_trials("thirds", range(1, 4), measure, file=TrialFile(tmp_path / "run", OF))
     assert found == [third(1), third(2), third(3)] == measure_trials("thirds", range(1, 4), third)
-    assert asked == [1, 2, 3, 3]
-    assert steps == ["trials"] * 3
+    assert (asked, steps) == ([1, 2, 3, 3], ["trials"] * 3)
 
 
 def test_a_line_torn_anywhere_is_dropped_and_a_missing_folder_refused(tmp_path: Path) -> None:
@@ -146,8 +143,7 @@ def test_processes_measure_each_their_share(tmp_path: Path) -> None:
             return [{1: "theirs", 3: "theirs"}, measure()]
 
     found = measure_trials("shared", [1, 2, 3], lambda seed: asked.append(seed) or "mine", processes=Second(1, 2))
-    assert asked == [2]
-    assert found == ["theirs", "mine", "theirs"]
+    assert (asked, found) == ([2], ["theirs", "mine", "theirs"])
 
 
 @pytest.mark.parametrize(("content", "told"), [

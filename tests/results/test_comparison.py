@@ -28,13 +28,11 @@ def test_ratios_are_after_over_before_and_relative_to_the_median_block() -> None
     comparison = compare_reports(before, after)
     assert comparison.medians["nu"] == pytest.approx(2.0)
     nu = comparison["e"].ratios["nu"]
-    assert (nu.before, nu.after, nu.value) == (12.0, 240.0, 20.0)
-    assert nu.relative == pytest.approx(10.0)
+    assert (nu.before, nu.after, nu.value, nu.relative) == (12.0, 240.0, 20.0, pytest.approx(10.0))
     assert nu.low == nu.high == 20.0
     assert comparison["a"].ratios["nu"].relative == pytest.approx(1.5)
     assert comparison.blocks[:2] == ("e", "a")
-    assert [change.name for change in comparison] == list(comparison.blocks)
-    assert len(comparison) == 5
+    assert ([change.name for change in comparison], len(comparison)) == (list(comparison.blocks), 5)
     with pytest.raises(KeyError, match="nothing"):
         comparison["nothing"]
 
@@ -45,10 +43,8 @@ def test_weights_come_before_gradients_whose_changes_are_their_consequences() ->
     assert [comparison[name].cause for name in "bda"] == ["weights", "gradients", "nothing"]
     assert comparison["b"].score == pytest.approx(math.log(2))
     comparison = compare_reports(five(), five(b={"weight_sq": 1.0}, d={"nu": 1e3}))
-    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
-        ("HD601", "warning", ("b",)),
-        ("HD602", "note", ("d",)),
-    ]
+    told = [(f.rule, f.severity, f.blocks) for f in comparison.findings]
+    assert told == [("HD601", "warning", ("b",)), ("HD602", "note", ("d",))]
     alone = compare_reports(five(), five(d={"nu": 1e3}))
     assert [(f.rule, f.severity) for f in alone.findings] == [("HD602", "warning")]
 
@@ -60,8 +56,7 @@ def test_a_new_draw_of_the_weights_is_no_change_of_weights() -> None:
     blocks = [build_block(name=name, **small) for name in "abc"]
     drawn = [replace(blocks[0], weight_sq=0.5 * 2.5), *blocks[1:]]
     comparison = compare_reports(build_report(*blocks), build_report(*drawn))
-    assert comparison["a"].cause == "nothing"
-    assert comparison.findings == ()
+    assert (comparison["a"].cause, comparison.findings) == ("nothing", ())
     large = [replace(block, **MANY) for block in drawn]
     few = [build_block(name=name, numel=4, shape=(2, 2)) for name in "abc"]
     anew = [replace(few[0], weight_sq=0.5 / 8, nu=12.0 * 8), *few[1:]]  # ν = E[ΔW²] / E[W²] changes with E[W²] alone
@@ -94,8 +89,7 @@ def test_sampled_values_have_log_normal_intervals_and_noise_is_no_finding() -> N
         assert math.isnan(comparison["a"].ratios["avg_sq_singular_value"].value)
         assert comparison.findings == ()
     equal = compare_reports(five(), five())
-    assert equal.findings == ()
-    assert {change.score for change in equal} == {0.0}
+    assert (equal.findings, {change.score for change in equal}) == ((), {0.0})
     assert "None of 5 parameters differs by more than two seeds of one initialisation do." in repr(equal)
 
 
@@ -103,11 +97,9 @@ def test_zeros_and_undefined_numbers() -> None:
     zero = {"weight_sq": 0.0, "nu": math.nan, "avg_sq_singular_value": 0.0}
     comparison = compare_reports(five(a=zero, b=zero, c={"weight_sq": 0.0, "nu": math.nan}), five(b=zero))
     assert comparison.blocks[:2] == ("c", "a") or comparison.blocks[:2] == ("a", "c")
-    assert comparison["a"].ratios["weight_sq"].value == math.inf
-    assert comparison["a"].score == math.inf
+    assert (comparison["a"].ratios["weight_sq"].value, comparison["a"].score) == (math.inf, math.inf)
     assert math.isnan(comparison["a"].ratios["nu"].value)
-    assert comparison["b"].ratios["weight_sq"].value == 1.0
-    assert comparison["b"].cause == "nothing"
+    assert (comparison["b"].ratios["weight_sq"].value, comparison["b"].cause) == (1.0, "nothing")
     assert "no longer zero" in comparison.findings[0].message
     denormal = compare_reports(five(a={"weight_sq": 1e-80}), five(a={"weight_sq": 0.0}))
     assert denormal["a"].ratios["weight_sq"].value == 1.0
@@ -118,8 +110,7 @@ def test_a_finding_names_all_blocks_that_it_is_of() -> None:
     before = build_report(*(build_block(name=name, **MANY) for name in names))
     grown = [replace(b, weight_sq=12.0, nu=0.5) if "proj" in b.name else b for b in before.blocks]
     (finding,) = compare_reports(before, build_report(*grown)).findings
-    assert finding.rule == "HD601"
-    assert finding.severity == "warning"
+    assert (finding.rule, finding.severity) == ("HD601", "warning")
     assert finding.blocks == tuple(name for name in names if "proj" in name)
     assert finding.message == "h.#.c_proj ×4: weights 4.90× as large."
     assert finding.value == pytest.approx(24.0)
@@ -133,10 +124,8 @@ def test_a_finding_names_all_blocks_that_it_is_of() -> None:
     assert finding.message.startswith("j, i, h, g, f and 5 more: weights 1.41 to 32.0× as large")
     after = five(**{name: {"nu": 12.0 * 100, "avg_sq_singular_value": 2.0 * 1e4} for name in "abcde"})
     comparison = compare_reports(five(), after)
-    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
-        ("HD602", "warning", ()),
-        ("HD603", "warning", ()),
-    ]
+    told = [(f.rule, f.severity, f.blocks) for f in comparison.findings]
+    assert told == [("HD602", "warning", ()), ("HD603", "warning", ())]
     assert "100× as large" in comparison.findings[0].message
 
 
@@ -145,8 +134,7 @@ def test_what_is_in_one_alone_or_set_otherwise_is_listed_or_refused() -> None:
     reshaped = build_block(name="head", shape=(5, 4), numel=20)
     before = build_report(shared, build_block(name="old"), build_block(name="head"))
     comparison = compare_reports(before, build_report(shared, build_block(name="new"), reshaped))
-    assert comparison.blocks == ("a",)
-    assert comparison.only_before == ("old", "head")
+    assert (comparison.blocks, comparison.only_before) == (("a",), ("old", "head"))
     assert comparison.only_after == ("new", "head")
     (finding,) = comparison.findings
     assert (finding.rule, finding.severity) == ("HD604", "note")
@@ -206,13 +194,10 @@ def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
     comparison = compare_reports(before, after)
     assert [(f.rule, f.blocks) for f in comparison.resolved] == [("HD206", ("a",)), ("HD110", ("e",))]
     assert [(f.rule, f.blocks) for f in comparison.new] == [("HD208", ("d",))]
-    assert [(f.rule, f.severity, f.blocks) for f in comparison.findings] == [
-        ("HD601", "warning", ("b",)),
-        ("HD601", "note", ("a",)),
-    ]
+    told = [(f.rule, f.severity, f.blocks) for f in comparison.findings]
+    assert told == [("HD601", "warning", ("b",)), ("HD601", "note", ("a",))]
     assert comparison.findings[1].advice == "HD206 resolved here: nothing is to be done."
-    lines = repr(comparison).splitlines()
-    assert lines[:3] == [
+    assert repr(comparison).splitlines()[:3] == [
         "resolved: HD206 a (warning)", "resolved: HD110 e (note)", "new: HD208 warning: HD208 said. Do this.",
     ]  # fmt: skip
     assert Comparison.from_json(comparison.to_json()).to_json() == comparison.to_json()
@@ -235,9 +220,7 @@ def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
     ("HD105", "warning", {"nu": 1e4}, None, ("HD602", "note")),
     ("HD105", "note", {"nu": 1e4}, None, ("HD602", "warning")),
 ])  # fmt: skip
-def test_changes_beside_a_repair(
-    rule: str, was: Severity, changed: dict, has: Severity | None, expected: tuple
-) -> None:
+def test_changes_beside_a_repair(rule: str, was: Severity, changed, has: Severity | None, expected) -> None:
     before = with_findings(five(), found(rule, "a", severity=was))
     new = [found("HD107", "a", severity=has)] if has else []
     for names in "a", "abcde" if "nu" in changed else "a":

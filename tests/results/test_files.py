@@ -39,9 +39,7 @@ def test_text_is_written_as_utf_8_and_replaces_what_was_there(tmp_path: Path) ->
 
 @pytest.mark.parametrize("step", ["pathlib.Path.write_bytes", "os.replace"])
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-def test_a_failure_midway_leaves_the_old_file_and_nothing_else(
-    step: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_midway_leaves_the_old_file_and_nothing_else(step: str, failure, tmp_path, monkeypatch) -> None:
     (tmp_path / "a").write_text("old")
 
     def fail(*args: object, **options: object) -> None:
@@ -217,8 +215,7 @@ def test_json_gives_set_ups_and_studies_back_exactly(reports: list[Report], tmp_
         for key in COLUMNS:
             np.testing.assert_array_equal(again.columns[key], setups.columns[key])
         np.testing.assert_array_equal(again.frobenius_sq, setups.frobenius_sq)
-        assert again == setups
-        assert again.to_json() == text
+        assert (again, again.to_json()) == (setups, text)
     record = json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
     assert record["schema"] == "hessdiag.setups/1"
     assert set(record["columns"]) == set(COLUMNS)

@@ -17,10 +17,8 @@ from tests.view.figures import build_block
 def weights(*sizes: float, error: float = 0.0, names: str = "abcdefgh") -> list[hessdiag.BlockReport]:
     """Weights with these σ², each with the same relative standard error."""
     ended = "rtol" if error else "exact"
-    return [
-        build_block(f"{name}.weight", avg_sq_singular_value=size, stderr=error * size, ended=ended)
-        for name, size in zip(names, sizes, strict=False)
-    ]
+    values = [{"avg_sq_singular_value": size, "stderr": error * size, "ended": ended} for size in sizes]
+    return [build_block(f"{name}.weight", **held) for name, held in zip(names, values, strict=False)]
 
 
 def of(*sizes: float, error: float = 0.0) -> Balance:
@@ -45,18 +43,10 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
     ((), "undecided", "Too few layers count to judge differences in curvature."),
     ((5.0,), "undecided", "Too few layers count to judge differences in curvature."),
     ((0.0, 0.0), "undecided", "The curvature of a, b is zero on this batch."),
-    (
-        (1.0, 0.0, 1.21),
-        "unbalanced",
-        "The curvature of b is zero on this batch. Curvature differs by 1.1× between the other 2 layers: most in c,"
-        " least in a.",
-    ),
-    (
-        (1.0, math.nan, 64.0),
-        "undecided",
-        "The curvature of b is undefined or infinite. Curvature differs by 8.0× between the other 2 layers: most in"
-        " c, least in a.",
-    ),
+    ((1.0, 0.0, 1.21), "unbalanced", "The curvature of b is zero on this batch."
+        " Curvature differs by 1.1× between the other 2 layers: most in c, least in a."),
+    ((1.0, math.nan, 64.0), "undecided", "The curvature of b is undefined or infinite."
+        " Curvature differs by 8.0× between the other 2 layers: most in c, least in a."),
     ((1.0, math.inf), "undecided", "The curvature of b is undefined or infinite."),
 ])  # fmt: skip
 def test_sentences_on_exact_numbers(sizes: tuple[float, ...], level: str, sentence: str) -> None:

@@ -85,15 +85,12 @@ def test_nothing_is_wider_than_120_columns_and_no_number_is_cut(value: float) ->
 def test_sampling_says_how_large_errors_are() -> None:
     reached = build_block(ended="rtol", products=64)
     missed = build_block(name="fc2.weight", ended="budget", products=400, stderr=0.5)
-    heatmap = build_report().heatmap
-    text = build_report(reached, missed, heatmap=heatmap).text("whole")
+    text = build_report(reached, missed, heatmap=build_report().heatmap).text("whole")
     assert "sampling: at most 400 products a block, standard errors up to 25.0 % (rtol 0.05 was asked for)" in text
     fixed = [build_block(ended="sampled", products=32, stderr=0.1), build_block(name="u", kind="scalar")]
     text = build_report(*fixed, rtol=None).text("whole")
-    assert (
-        "sampling: at most 32 products a block, standard errors up to 5.0 % (--rtol (rtol=) asks for smaller ones)"
-        in text
-    )
+    told = "at most 32 products a block, standard errors up to 5.0 % (--rtol (rtol=) asks for smaller ones)"
+    assert f"sampling: {told}" in text
     assert "sampling" not in repr(build_report())
 
 
@@ -120,8 +117,7 @@ def test_every_column_says_which_attribute_it_shows() -> None:
     legend = {title: name for titles, name in told for title in titles.split(", ")}
     noisy = build_block(stderr=0.01, ended="sampled")
     for title, *shown in zip(COLUMNS[2:], cells(noisy)[2:], strict=True):
-        changed = cells(dataclasses.replace(noisy, **{legend[title]: 0.123}))
-        assert [changed[COLUMNS.index(title)]] != shown
+        assert [cells(dataclasses.replace(noisy, **{legend[title]: 0.123}))[COLUMNS.index(title)]] != shown
 
 
 @pytest.mark.parametrize(("value", "stderr"), [(-9.98e3, 2e4), (0.0, 1.0), (1.0, 3.0)])
@@ -250,8 +246,7 @@ def test_names_take_one_line_and_what_is_left_out_for_one_reason_is_told_once() 
     table = TextTable(("block", "γ"), [["a\nb\x1b[31m", "1"]])
     assert plain_text([table]).splitlines() == ["block     γ", "a�b�[31m  1"]
     norms = [(f"h.{i}.norm.weight", f"vector of {size} in LayerNorm: no block") for i, size in enumerate((8, 8, 32))]
-    lines = grouped("not measured:", [*norms, ("emb.weight", "frozen in Embedding")])
-    assert lines == [
+    assert grouped("not measured:", [*norms, ("emb.weight", "frozen in Embedding")]) == [
         "not measured:",
         "  h.#.norm ×2: vector of 8 in LayerNorm: no block",
         "  h.2.norm: vector of 32 in LayerNorm: no block",

@@ -1,7 +1,7 @@
 """Training with a monitor is training without one, bit for bit."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +45,8 @@ def texts(shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return tokens, tokens.roll(-1, 1)
 
 
-CASES: dict[
-    str, tuple[Callable[[], nn.Module], Callable[[Any], tuple[Tensor, Tensor]], tuple[int, ...], int | None]
-] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (small_gpt, texts, (6,), -1)}
+# Network, data, their shape and the dimension of the classes.
+CASES: dict[str, Any] = {"batch norm": (convolutions, images, (2, 6, 6), None), "gpt": (small_gpt, texts, (6,), -1)}
 
 
 def batches(data: tuple[Tensor, Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -91,10 +90,8 @@ def test_losses_and_weights_are_the_same(case: str, amp: bool) -> None:
     losses, state, _ = train(case, monitored=False, amp=amp)
     for where in ("before", "between", "after") if case == "batch norm" and not amp else ("between",):
         found, weights, monitor = train(case, monitored=True, where=where, amp=amp)
-        assert monitor.stopped == ""
-        assert [record["step"] for record in monitor.history] == [0, 3]
-        assert found == losses
-        assert weights == state
+        assert (monitor.stopped, [record["step"] for record in monitor.history]) == ("", [0, 3])
+        assert (found, weights) == (losses, state)
 
 
 def draws(m: Any, x: Tensor) -> Tensor:
@@ -150,6 +147,4 @@ def test_a_wrapped_model_trains_the_same_and_is_not_compiled_again(compiled: boo
         graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     assert [record["step"] for record in monitor.history] == [0, 3], monitor.stopped
     assert "sigma2/0.weight" in monitor.history[0]
-    assert found[0] == found[1]
-    assert graphs[0] == graphs[1]
-    assert (graphs[0] > 0) == compiled
+    assert (found[0], graphs[0], graphs[0] > 0) == (found[1], graphs[1], compiled)

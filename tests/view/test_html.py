@@ -181,8 +181,7 @@ def test_says_what_the_text_table_says(name: str) -> None:
 
 def test_a_finding_leads_to_its_blocks_and_is_explained() -> None:
     page = Page(page_of("several"))
-    links = [a["href"] for tag, a in page.elements if tag == "a"]
-    assert links == ["#row-3"] * (len(CATALOGUE) + 1)
+    assert [a["href"] for tag, a in page.elements if tag == "a"] == ["#row-3"] * (len(CATALOGUE) + 1)
     assert [a for tag, a in page.elements if tag == "details"] == [{}] * len(CATALOGUE)  # closed; none for HD999
     summaries, explained = page.text("summary"), page.text("dd")
     for rule, entry in CATALOGUE.items():

@@ -51,8 +51,7 @@ def test_every_number_is_drawn_at_its_value_on_the_row_of_its_layer() -> None:
             assert list(line.get_ydata()) == [place + series.offset for place in places]
     assert rows(figure) == ["fc1", "fc2", "fc3"]
     heights = [axes.transData.transform((1, tick))[1] for tick in axes.get_yticks()]
-    assert heights == sorted(heights, reverse=True)
-    assert axes.get_xscale() == "log"
+    assert (heights, axes.get_xscale()) == (sorted(heights, reverse=True), "log")
     weight, bias, scalar = (drawn[f"{kind}:gamma"] for kind in ("weight", "bias", "scalar"))
     assert to_rgb(bias.get_markerfacecolor()) == to_rgb("white") != to_rgb(weight.get_markerfacecolor())
     assert scalar.get_markersize() < bias.get_markersize() < weight.get_markersize()
@@ -77,12 +76,8 @@ def test_sampled_values_have_bars_that_may_reach_0_and_any_depth_is_readable() -
 
 
 def test_what_is_zero_or_undefined_is_not_drawn() -> None:
-    blocks = [
-        build_block("a.weight", gamma=math.nan),
-        build_block("a.bias", nu=math.nan),
-        build_block("b.weight", nu=0.0, avg_sq_singular_value=math.inf),
-    ]
-    figure = draw_layers(build_report(blocks))
+    blocks = [build_block("a.weight", gamma=math.nan), build_block("a.bias", nu=math.nan)]
+    figure = draw_layers(build_report([*blocks, build_block("b.weight", nu=0.0, avg_sq_singular_value=math.inf)]))
     assert [len(points(figure)[f"weight:{series.key}"].get_xdata()) for series in QUANTITIES] == [1, 1, 1]
     readable(figure)
     undefined = dict.fromkeys(("gamma", "nu", "avg_sq_singular_value", "stderr"), math.nan)
@@ -99,10 +94,7 @@ def heights(axes: Axes) -> list[float]:
 
 def panel_texts(axes: Axes) -> list[str]:
     """The lines above a panel after its name, and the texts in it."""
-    return [
-        *filter(None, axes.get_title(loc="left").split("\n")[1:]),
-        *(t.get_text() for t in axes.texts if t.get_text()),
-    ]
+    return [*filter(None, [*axes.get_title(loc="left").split("\n")[1:], *(text.get_text() for text in axes.texts)])]
 
 
 @pytest.mark.parametrize("blocks", [1, 9])
@@ -162,14 +154,10 @@ def build_scheme(init: str, factor: float) -> SchemeCheck:
     return SchemeCheck(setups=setups, output_sq=np.ones(8), output_variance=np.ones(8))
 
 
-def build_check(count: int = 4) -> InitCheck:
-    schemes = [build_scheme(f"init{number}", 2.0 * 3**number) for number in range(count)]
-    return InitCheck(init=f"init{count - 1}", schemes=ranked(schemes))
-
-
 @pytest.mark.parametrize("count", [1, 4])
 def test_every_initialisation_has_a_map_the_most_balanced_first(count: int) -> None:
-    check = build_check(count)
+    schemes = [build_scheme(f"init{number}", 2.0 * 3**number) for number in range(count)]
+    check = InitCheck(init=f"init{count - 1}", schemes=ranked(schemes))
     figure = draw_init_check(check)
     readable(figure)
     maps = [axes for axes in figure.axes if axes.get_title(loc="left")]

@@ -25,9 +25,8 @@ def test_caption_has_every_setting_and_lists_what_differs() -> None:
     )
     report = build_report(WEIGHTS[:1], matrix="hessian", per="batch", method="probe", seed=5)
     assert plots.caption(report).endswith("Hessian per batch · batch size 64 · 1 trial · probe method · seed 5")
-    text = plots.caption(
-        build_setups(init="fan-in", matrix="hessian", method="probe"), build_setups(), build_setups(init="arithmetic")
-    )
+    first = build_setups(init="fan-in", matrix="hessian", method="probe")
+    text = plots.caption(first, build_setups(), build_setups(init="arithmetic"))
     assert "fan-in, geometric and arithmetic initialisation" in text
     assert "Hessian per example and Gauss-Newton per example" in text
     assert "probe and exact method" in text
@@ -90,24 +89,18 @@ def test_labels_keep_what_tells_blocks_apart_and_a_quantity_has_one_colour() -> 
     names = ["fc1.weight", "fc1.bias", "weight", "rnn.weight_ih_l0"]
     assert short_labels(names) == ["fc1", "fc1.bias", "weight", "rnn.weight_ih_l0"]
     figure = plots.draw_layers(build_report(WEIGHTS))
-    for quantity in QUANTITIES:
-        assert colours_of(figure, quantity.marker) == {quantity.colour}
-        assert any(text.startswith(quantity.label) for text in texts_of(figure))
-
-
-def colours_of(figure: Figure, marker: str) -> set[str]:
     entries = [line for line in figure.axes[-1].get_legend().get_lines() if line.get_linestyle() != "None"]
-    return {line.get_color() for line in (*figure.axes[-1].lines, *entries) if line.get_marker() == marker}
+    drawn = [*figure.axes[-1].lines, *entries]
+    for quantity in QUANTITIES:
+        assert {line.get_color() for line in drawn if line.get_marker() == quantity.marker} == {quantity.colour}
+        assert any(text.startswith(quantity.label) for text in texts_of(figure))
 
 
 def test_names_are_drawn_as_they_are_spelled(tmp_path: Path) -> None:
     names = ["a$\\frac{x$.weight", "b\x07.weight"]
     report = build_report([build_block(name) for name in names], model="$m$", init="$\\sqrt{$")
-    for figure in (
-        plots.draw_layers(report),
-        plots.draw_heatmap(report),
-        plots.draw_ratios(build_setups(names=names, count=3)),
-    ):
+    setups = build_setups(names=names, count=3)
+    for figure in (plots.draw_layers(report), plots.draw_heatmap(report), plots.draw_ratios(setups)):
         plots.save(figure, tmp_path / "figure.svg")
         ElementTree.parse(tmp_path / "figure.svg")
         assert {"a$\\frac{x$", "b\ufffd"} <= {text.split("\n")[0] for text in texts_of(figure)}

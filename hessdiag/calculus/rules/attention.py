@@ -124,8 +124,7 @@ def _shifted(call: Call, scores: Scores, mask: Ref) -> Scores:
 def _masked(scores: Scores, visible: Tensor) -> Scores:
     visible = distinct(visible)
     visible = visible.reshape(-1, *visible.shape[-2:])
-    if bool((visible == visible[:1]).all()):
-        visible = visible[0]
+    visible = visible[0] if bool((visible == visible[:1]).all()) else visible
     return replace(scores, mask=visible if scores.mask is None else scores.mask & visible)
 
 
@@ -228,9 +227,8 @@ class _Head:
             return self.between * sent.correlation * ((h @ mean).square() - (height * h.square()) @ mean)
         each = height * torch.ones_like(height).mul(factor).sqrt()  # of any key that a query sees
         below, weight = each.cumsum(0) - each, sent.later * each
-        return (
-            2 * self.between * ((weight * below).flip(0).cumsum(0).flip(0) - weight.flip(0).cumsum(0).flip(0) * below)
-        )
+        both, later = (value.flip(0).cumsum(0).flip(0) for value in (weight * below, weight))
+        return 2 * self.between * (both - later * below)
 
     def alike(self, x: Activation) -> Tensor:
         """The correlation of the keys or values that a query sees, (Q,)."""
@@ -243,8 +241,7 @@ class _Head:
 
 def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     q, k, v = call.at(scores.query), call.at(scores.key), call.at(value)
-    if scores.key_last:
-        k = replace(k, sq=k.sq.transpose(-1, -2))
+    k = replace(k, sq=k.sq.transpose(-1, -2)) if scores.key_last else k
     Q, K, n = q.sq.shape[-2], k.sq.shape[-2], q.sq.shape[-1]
     if v.sq.shape[-2] != K or k.sq.shape[-1] != n:
         raise UnsupportedError("a product of two activations")
@@ -371,12 +368,8 @@ def _back(g: Gradient, head: _Head, to: str, key_last: bool, windows: int) -> Gr
     whole = (sq[:, None] * groups).expand(shape)
     between = g.site_correlation * g.second_moment / (float(sq.mean()) or 1.0) if to == "v" else 0.0
     correlation = _over_windows(correlation, between, len(sq), windows)
-    return Gradient(
-        whole.transpose(-1, -2) if to == "k" and key_last else whole,
-        correlation,
-        g.example_correlation if to == "v" else 0.0,
-        profile,
-    )
+    whole = whole.transpose(-1, -2) if to == "k" and key_last else whole
+    return Gradient(whole, correlation, g.example_correlation if to == "v" else 0.0, profile)
 
 
 def _sent(g: Gradient) -> _Sent:

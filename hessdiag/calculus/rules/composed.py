@@ -47,9 +47,8 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
         return next(iter(read.values()))
     known = {ref.name: call.numbers[ref.name].double() for ref in operation.refs if ref.name not in read}
 
-    def function(x: Tensor) -> Tensor:
-        result: Tensor = with_numbers(operation, known | {name: phi.function(x) for name, (_, phi) in read.items()})
-        return result
+    def function(x: Tensor) -> Any:
+        return with_numbers(operation, known | {name: phi.function(x) for name, (_, phi) in read.items()})
 
     def text(value: Any) -> str:
         if isinstance(value, Ref):

@@ -45,11 +45,8 @@ def add(call: Call) -> Step:
     b = y.scaled(alpha**2)
     q_x, q_y = x.second_moment, b.second_moment
     both = 2 * math.copysign(math.sqrt(x.mean * y.mean), alpha) if x.mean > 0 and y.mean > 0 else 0.0
-
-    def total_sq(p: Tensor, q: Tensor) -> Tensor:
-        return p + q + both * (p * q).sqrt() if both else p + q
-
-    sq = compactly(total_sq, x.sq.expand(call.shape), b.sq.expand(call.shape))
+    sides_sq = (x.sq.expand(call.shape), b.sq.expand(call.shape))
+    sq = compactly(lambda p, q: p + q + both * (p * q).sqrt() if both else p + q, *sides_sq)
     total = float(average(sq)) or 1.0
     cross = both * math.sqrt(q_x * q_y)
     differing = [q * max(1 - each.site_correlation, 0.0) for q, each in ((q_x, x), (q_y, y))]
@@ -74,8 +71,7 @@ def add(call: Call) -> Step:
 
 def _everywhere(x: Activation) -> Activation:
     """A parameter that has but one value a channel is the same at all positions."""
-    same = x.parameter and sum(size > 1 for size in x.sq.shape) <= 1
-    return replace(x, site_correlation=1.0) if same else x
+    return replace(x, site_correlation=1.0) if x.parameter and sum(size > 1 for size in x.sq.shape) <= 1 else x
 
 
 def _joined(x: float, y: float, share: float, apart: float | None = None) -> float:
@@ -110,12 +106,9 @@ def multiply(call: Call) -> Step:
         site_correlation=x.site_correlation * y.site_correlation,
         example_correlation=x.example_correlation * y.example_correlation,
     )  # fmt: skip
-    return Step(
-        product,
-        ((left, partial(_beside, x=x, other=y)), (right, partial(_beside, x=y, other=x))),
-        note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent",
-        kurtosis=3.0,
-    )
+    back = ((left, partial(_beside, x=x, other=y)), (right, partial(_beside, x=y, other=x)))
+    note = f"a product of two activations: {NOT_IN_PAPER}, taken as independent"
+    return Step(product, back, note=note, kurtosis=3.0)
 
 
 def _beside(g: Gradient, x: Activation, other: Activation) -> Gradient:
@@ -243,8 +236,7 @@ def dropout(call: Call) -> Step:
     x = call.activation("input")
     if not call.arguments.get("train", call.arguments.get("training")):
         return Step(x, ((call.ref("input"), lambda g: g),))
-    keep = 1 - float(call.arguments["p"])
-    if keep <= 0:
+    if (keep := 1 - float(call.arguments["p"])) <= 0:
         raise UnsupportedError("a dropout of everything")
 
     def back(g: Gradient) -> Gradient:

@@ -73,14 +73,9 @@ def add_bias(y: Activation, bias: Activation | None) -> Activation:
     b = average(bias.sq)
     before, added = y.second_moment, float(b)
     share = added / (before + added) if before + added > 0 else 0.0
-    together = y.site_correlation * (1 - share) + share
-    return replace(
-        y,
-        sq=compactly(lambda sq: sq + b, y.sq),
-        site_correlation=together,
-        profile=flattened(y.profile, share, together),
-        example_correlation=y.example_correlation * (1 - share) + share,
-    )
+    sites, examples = (c * (1 - share) + share for c in (y.site_correlation, y.example_correlation))
+    sq, profile = compactly(lambda sq: sq + b, y.sq), flattened(y.profile, share, sites)
+    return replace(y, sq=sq, site_correlation=sites, profile=profile, example_correlation=examples)
 
 
 def convolution(call: Call) -> Step:
@@ -145,8 +140,7 @@ def _over_channels(sq: Tensor, groups: int) -> Tensor:
 
 def _to_channels(sq: Tensor, shape: Sequence[int]) -> Tensor:
     _, groups, *space = sq.shape
-    channels = sq.unsqueeze(2).expand(1, groups, shape[1] // groups, *space)  # of a group
-    return channels.flatten(1, 2).expand(shape)
+    return sq.unsqueeze(2).expand(1, groups, shape[1] // groups, *space).flatten(1, 2).expand(shape)
 
 
 def embedding(call: Call) -> Step:

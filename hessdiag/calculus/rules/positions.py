@@ -72,8 +72,7 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], along: in
 
     def back(g: Gradient) -> Gradient:
         if channels:
-            of_one = distinct(g.sq).mean(-1, keepdim=True) * (g.sq.shape[-1] / x.sq.shape[-1])
-            back_sq = of_one.expand(x.sq.shape)
+            back_sq = (distinct(g.sq).mean(-1, keepdim=True) * (g.sq.shape[-1] / x.sq.shape[-1])).expand(x.sq.shape)
         elif call.operation.target in VIEWS:
             back_sq = viewed(g.sq, x.sq.shape)
         else:
@@ -141,8 +140,7 @@ def concatenate(call: Call) -> Step:
     def back(g: Gradient, index: int) -> Gradient:
         if join is torch.stack:
             return replace(g, sq=g.sq.select(dim, index))
-        lengths = [part.sq.shape[dim] for part in parts]
-        return replace(g, sq=torch.split_with_sizes(g.sq, lengths, dim)[index])
+        return replace(g, sq=torch.split_with_sizes(g.sq, [part.sq.shape[dim] for part in parts], dim)[index])
 
     return Step(out, tuple((ref, partial(back, index=i)) for i, ref in enumerate(refs) if not parts[i].parameter))
 

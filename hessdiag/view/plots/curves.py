@@ -34,8 +34,7 @@ def draw_density(found: Sharpness, name: str = "") -> Figure:
         axes = figure.subplots(subplot_kw={"xscale": "log", "yscale": "log"})
         for (label, (share, error)), colour in zip(sides.items(), style.COLOURS, strict=False):
             if share.any():
-                shown = np.where(share > 0, share, np.nan)
-                axes.step(at, shown, where="post", color=colour, label=label)
+                axes.step(at, np.where(share > 0, share, np.nan), where="post", color=colour, label=label)
                 low, high = np.maximum(share - Z95 * error, 0.1 / block.numel), share + Z95 * error
                 axes.fill_between(at, low, high, where=share > 0, step="post", color=colour, alpha=0.25, linewidth=0)
         axes.set(ylim=(0.5 / block.numel, 2), xlabel="λ", ylabel="share of eigenvalues")

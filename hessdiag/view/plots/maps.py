@@ -128,21 +128,12 @@ def _check_panels(panels: Sequence[Setups]) -> None:
 def _draw_map(axes: Axes, labels: Sequence[str], values: Array, norm: LogNorm, colours: str) -> None:
     few = len(labels) <= MAX_ANNOTATED
     sns.heatmap(
-        pd.DataFrame(values, list(labels), list(labels)),
-        mask=~style.drawable(values),
-        norm=norm,
-        vmin=norm.vmin,  # or seaborn warns of a map without a value
-        vmax=norm.vmax,
-        cmap=colours,
-        annot=np.vectorize(short, otypes=[object])(values) if few else False,
-        fmt="",
-        annot_kws={"size": 6.5},
-        linewidths=0.6 if few else 0.0,
+        pd.DataFrame(values, list(labels), list(labels)), mask=~style.drawable(values), norm=norm, cmap=colours,
+        vmin=norm.vmin, vmax=norm.vmax,  # or seaborn warns of a map without a value
+        annot=np.vectorize(short, otypes=[object])(values) if few else False, fmt="", annot_kws={"size": 6.5},
         rasterized=not few,  # thousands of cells would make an SVG slow to open: they are one picture in it
-        square=True,
-        cbar=False,  # all maps share one
-        ax=axes,
-    )
+        linewidths=0.6 if few else 0.0, square=True, ax=axes, cbar=False,  # all maps share one
+    )  # fmt: skip
     axes.tick_params(axis="y", rotation=0)
     axes.tick_params(length=0, pad=2)
     axes.set_facecolor(style.NEUTRAL)
@@ -160,8 +151,7 @@ def _scale(maps: Sequence[Array], *, relative: bool) -> LogNorm:
 
 
 def _notes(panels: Sequence[Setups]) -> list[str]:
-    grey = any(not style.drawable(panel.normalized()).all() for panel in panels)
-    notes = ["grey: zero or undefined"] if grey else []
+    notes = ["grey: zero or undefined"] if not all(style.drawable(p.normalized()).all() for p in panels) else []
     if any(np.any(panel.estimator_stderr) for panel in panels):  # NaN counts
         with np.errstate(divide="ignore", invalid="ignore"):
             errors = np.concatenate([(p.estimator_stderr / p.frobenius_sq).ravel() for p in panels])

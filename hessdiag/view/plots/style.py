@@ -45,8 +45,7 @@ def context(seaborn_style: str = "ticks") -> Iterator[None]:
 def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (), compress: bool = False) -> None:
     """Put the title above, the caption below and the legend beside all axes, and let matplotlib lay them out."""
     width = figure.get_figwidth()
-    titled = textwrap.fill(printable(title), int(13 * width))
-    figure.suptitle(titled, x=0.01, ha="left", fontsize=TITLE, weight="bold")
+    figure.suptitle(textwrap.fill(printable(title), int(13 * width)), x=0.01, ha="left", fontsize=TITLE, weight="bold")
     noted = textwrap.fill(note, int(19 * width), break_on_hyphens=False)
     figure.supxlabel(noted, x=0.01, ha="left", fontsize=SMALL, color=MUTED)
     if legend:
@@ -117,13 +116,9 @@ def caption(*measured: Report | Setups) -> str:
     seeds = [f"{m.seed}–{m.seed + n - 1}" if n > 1 else m.seed for m, n in zip(measured, counts, strict=True)]
     several = "s" if max(counts) > 1 else ""
     settings: list[tuple[str, list[Any]]] = [
-        ("{}", [m.model for m in measured]),
-        ("{} initialisation", [m.init for m in measured]),
-        ("{} loss", [m.loss for m in measured]),
-        ("{}", [f"{MATRICES[m.matrix]} per {m.per}" for m in measured]),
-        ("batch size {}", [m.batch_size for m in measured]),
-        (f"{{}} trial{several}", counts),
-        ("{} method", [m.method for m in measured]),
-        (f"seed{several} {{}}", seeds),
-    ]
+        ("{}", [m.model for m in measured]), ("{} initialisation", [m.init for m in measured]),
+        ("{} loss", [m.loss for m in measured]), ("{}", [f"{MATRICES[m.matrix]} per {m.per}" for m in measured]),
+        ("batch size {}", [m.batch_size for m in measured]), (f"{{}} trial{several}", counts),
+        ("{} method", [m.method for m in measured]), (f"seed{several} {{}}", seeds),
+    ]  # fmt: skip
     return printable(" · ".join(form.format(joined(dict.fromkeys(map(str, values)))) for form, values in settings))
