@@ -114,7 +114,5 @@ def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
         return
     which = first_broken(lambda: batch.run(model), model)
     if bool(y[y != -math.inf].isfinite().all()):
-        raise HessdiagError(
-            f"the model returned outputs of -inf: {which}; mask with a number, not -inf"
-        )
+        raise HessdiagError(f"the model returned outputs of -inf: {which}; mask with a number, not -inf")
     raise HessdiagError(f"the model returned NaN or infinite outputs: {which}")
