@@ -86,6 +86,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(lambda z: of(z, targets), at, own),
+        "breaks": not known and _breaks(lambda z: of(z, targets), at, own, noise_like(at, part)),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
@@ -491,6 +492,20 @@ def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor) -> bool:
             if not 0 < ALWAYS * (now - near) < near - far < math.inf:
                 return False
         return True
+    return False
+
+
+LARGER, USUAL, SURE = 3.0, 10.0, 30.0  # times the outputs; steps in logits, of which the last is past a float's sigmoid
+
+
+def _breaks(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, noise: Tensor) -> bool:
+    """Whether a loss is no number of outputs that are somewhat larger, or that are sure of the targets."""
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        larger, *steps = (
+            math.isfinite(float(of(z).detach()))
+            for z in (LARGER * y, noise, y - USUAL * own.sign(), y - SURE * own.sign())
+        )
+        return not larger or steps == [True, True, False]
     return False
 
 

@@ -58,7 +58,7 @@ DRAWN = 8  # times
 BEYOND = 30.0  # of what outputs the loss may read
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 REPEATED, FAR = 0.1, 2.0  # of the examples; of the weights, to others
-SEVERAL = 16  # outputs that are compared first
+SEVERAL = 16  # outputs that are compared first, and columns of a table
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
@@ -253,6 +253,7 @@ class SignalPass:
             "dropped_share": self.shares[most],
             "unregistered": tuple(kept[key] for key in kept if key in strangers),
             "sources": tuple(written_by(y.grad_fn, written, {})),
+            "one_frequency": _one_frequency(self.model),
         }
 
     def measure(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> None:
@@ -458,6 +459,16 @@ def _uses_running_statistics(module: nn.Module) -> bool:
 def _is_fresh(module: nn.Module) -> bool:
     mean, variance = module.running_mean, module.running_var
     return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[union-attr]
+
+
+def _one_frequency(model: nn.Module) -> str:
+    """A buffer (..., T, d) that changes along T, and has two different columns at most."""
+    for name, table in model.named_buffers():
+        if table.is_floating_point() and table.dim() > 1 and table.shape[-1] >= SEVERAL:
+            rows = table.flatten(0, -2)[:MAX_EXAMPLES]
+            if varies(rows) and torch.unique(rows, dim=1).shape[1] <= 2:
+                return name
+    return ""
 
 
 def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:

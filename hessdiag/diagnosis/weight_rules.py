@@ -206,13 +206,20 @@ def identical_units(net: Net) -> Finding | None:
     even = {p.name for p in drawn if p.weight_sq > 0 and math.isnan(p.kurtosis) and read & {*p.owners}}
     limits = {p.name: NEARLY if p.name in even else ALIKE for p in drawn}
     if not (alike := tuple(p.name for p in drawn if p.unlike < limits[p.name])):
-        return None
+        return _one_frequency(net.signals.one_frequency)
     value = min(net.named[name].unlike for name in alike)
     severity: Severity = "fault" if value < ALIKE else "warning"
     gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
     message = f"All units of {listed(alike)} have the same weights and {gradients}."
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
     return Finding("HD208", severity, alike, message, advice, value, limits[alike[0]])
+
+
+def _one_frequency(table: str) -> Finding | None:
+    """HD208 of a table that is not learnt."""
+    message = f"Of the columns of {table} no more than two differ, as of sines of one frequency."
+    advice = "Divide as floats, `torch.arange(0, d, 2) / d`, not by `//`."
+    return Finding("HD208", "warning", (table,), message, advice, 2.0, 2.0) if table else None
 
 
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99

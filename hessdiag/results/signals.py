@@ -165,6 +165,7 @@ class Signals(Record):
         chance_sq: E[y²] of that constant, for other losses.
         unbounded, plunges: whether it falls without end as outputs rise, in proportion, or along its gradient, ever
             faster.
+        breaks: whether it is no number of outputs thrice as large, or that are sure of the targets.
         beyond: share of the targets outside of the range of the operation that bounds the outputs.
         undefined: chance of a batch of such examples alone as have no finite loss of their own.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
@@ -174,6 +175,7 @@ class Signals(Record):
             the loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
+        one_frequency: name of a buffer (..., T, d) that changes along T and has two different columns at most.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
         meeting: the layer behind which examples meet outside of normalisations, and whether in their order.
         poured: shapes of a view of the inputs that mixes their axes.
@@ -217,12 +219,14 @@ class Signals(Record):
     chance_sq: float = math.nan
     unbounded: bool = False
     plunges: bool = False
+    breaks: bool = False
     beyond: float = 0.0
     undefined: float = 0.0
     shown: str = ""
     unmoved: int = 0
     unregistered: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    one_frequency: str = ""
     unseen: tuple[str, ...] = ()
     meeting: tuple[str, bool] | None = None
     poured: str = ""

@@ -3,10 +3,10 @@
     python scripts/strangers/practice.py            # all, some minutes on one core
     python scripts/strangers/practice.py vit dlrm   # some
 
-Their authors wrote them from memory, as tutorials and repositories have them (e, f), after public reports (h, j), or as
-well-known networks with slips of one line (i, k), without sight of the rules and of what they say of any network; they
-trained both twins for 150 steps on fresh batches, noted what share of the healthy one's progress the mistake costs, and
-judged whether the guilty layer is named ("named": first, three, no). That, and what was said at first, stays in there.
+Their authors wrote them from memory, as tutorials and repositories have them (e, f), after public reports (h, j, l, m),
+or as well-known networks with slips of one line (i, k), without sight of the rules and of what they say of any network;
+they trained both twins for 150 steps on fresh batches, noted what share of the healthy one's progress it costs, and
+judged whether the guilty layer is named ("named": first, three, no). That, and what was said at first, stays here.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Twin = tuple[torch.nn.Module, Any, Any, dict[str, Any]]
 def registered(folder: Path) -> Iterator[tuple[str, str, Any, bool | str | None]]:
     """Whether healthy or planted, name, function and its argument, of all networks in a folder."""
     known = set(sys.modules)
-    sys.path.insert(0, str(folder))
+    sys.path[:0] = [str(folder), str(folder.parent)]  # where some share what they begin with
     modules = [importlib.import_module(path.stem) for path in sorted(folder.glob("*.py"))]
-    sys.path.pop(0)
+    del sys.path[:2]
     for name in {*sys.modules} - known:  # those of other folders have the same names
-        if Path(getattr(sys.modules[name], "__file__", None) or "").parent == folder:
+        if Path(getattr(sys.modules[name], "__file__", None) or "").parent in (folder, folder.parent):
             del sys.modules[name]
     cases, nets = ({k: v for m in modules for k, v in getattr(m, name, {}).items()} for name in ("CASES", "NETS"))
     for name, (make, slips) in nets.items():
