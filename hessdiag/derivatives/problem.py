@@ -67,8 +67,14 @@ class Problem:
     def without(self, left: Mapping[str, str]) -> Problem:
         """Without some blocks, which are skipped for a reason each."""
         if not (kept := [block for block in self.blocks if block.name not in left]):
-            raise HessdiagError(f"no block can be measured; {next(iter(left))!r}: {next(iter(left.values()))}")
+            (name, why), *_ = left.items()
+            why += f": {first_broken(self._differentiate, self.model)}" if "NaN" in why else ""
+            raise HessdiagError(f"no block can be measured; {name!r}: {why}")
         return self.read_as(kept, left.items()) if left else self
+
+    def _differentiate(self) -> None:
+        value = self.loss.of_all(self.batch.call(self.model), self.batch.targets)
+        torch.autograd.grad(value, [p for p in self.model.parameters() if p.requires_grad], allow_unused=True)
 
     def only(self, patterns: str | Sequence[str] | None) -> Problem:
         """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`."""

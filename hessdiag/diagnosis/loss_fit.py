@@ -85,7 +85,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
-        "plunges": not known and _plunges(lambda z: of(z, targets), at, own),
+        "plunges": not known and _plunges(lambda z: of(z, targets), at, own, columns=0 if costly else FEW),
         "breaks": not known and _breaks(lambda z: of(z, targets), at, own, noise_like(at, part)),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
@@ -481,17 +481,23 @@ def _endless(
     return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
 
 
-LONG, ALWAYS = 10.0, 1.5  # a step; more in a second one than in the first, near and far
+LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
 
 
-def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor) -> bool:
-    """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does."""
+def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, *, columns: int) -> bool:
+    """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does; or
+    in one of so many columns of outputs (B, ..., C).
+    """
+
+    def faster(way: Tensor, step: float) -> bool:
+        now, near, far = (float(of(y - n * step * way).detach()) for n in range(3))
+        return 0 < ALWAYS * (now - near) < near - far < math.inf
+
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        for way, step in ((own.sign(), LONG), (own.sign(), FAR), (own / own.abs().max(), FAR)):
-            now, near, far = (float(of(y - n * step * way).detach()) for n in range(3))
-            if not 0 < ALWAYS * (now - near) < near - far < math.inf:
-                return False
-        return True
+        sign, width = own.sign(), y.shape[-1]
+        ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
+        each = (sign * (torch.arange(width, device=y.device) == column) for column in range(width * (width <= columns)))
+        return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
     return False
 
 

@@ -242,8 +242,10 @@ class SignalPass:
         idle = graph.consumers.keys() - graph.counting()
         uses = {name: each | {"one key"} if leaves[name] in idle else each for name, each in uses.items()}
         known = {id(p) for p in (*self.model.parameters(), *self.part.tensors)}
-        strangers = {id(node.variable) for node in graph.consumers if hasattr(node, "variable")} - known
+        tensors = {id(node.variable): node.variable for node in graph.consumers if hasattr(node, "variable")}
+        strangers = {key: leaf for key, leaf in tensors.items() if key not in known}
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
+        made = [tuple(p.shape) for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
         most = max(self.shares, key=self.shares.__getitem__)
         if self.shares[most] < DROPPED:
             ends = [self.kept[node] for node in unchanged(y.grad_fn) if node in self.kept]
@@ -251,7 +253,10 @@ class SignalPass:
         return uses, {
             "dropped": most if self.shares[most] else "",
             "dropped_share": self.shares[most],
-            "unregistered": tuple(kept[key] for key in kept if key in strangers),
+            "unregistered": (
+                *(kept[key] for key in kept if key in strangers),
+                *(f"Parameter{shape}" for shape in made),
+            ),
             "sources": tuple(written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),
         }

@@ -335,7 +335,9 @@ def unregistered(net: Net) -> Finding | None:
     if not (names := net.signals.unregistered):
         return None
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
-    advice = "Keep layers in `nn.ModuleList` and tensors in `nn.Parameter`: an optimizer sees nothing else."
+    advice = (
+        "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: an optimizer sees no others."
+    )
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 

@@ -520,7 +520,12 @@ class _FirstBroken(TorchDispatchMode):
         if not nan[0] and (nan[1] or (infinite[1] and not infinite[0])):
             if node := torch._C._current_autograd_node():
                 what = re.sub(r"Backward[0-9]*$", "", node.name()).lower()
-                self.found = f"the slope of {what} makes the first; add a small number to what it reads"
+                how = (
+                    "clamp what it reads to 1 - 1e-6"
+                    if what in ("acos", "asin")
+                    else "add a small number to what it reads"
+                )
+                self.found = f"the slope of {what} makes the first; {how}"
                 return result
             inner = "".join(self.within[-1:])
             where = f" in {inner!r}" if inner else f" behind {self.behind!r}" if self.behind else ""
