@@ -92,7 +92,7 @@ def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise HessdiagError(f"parameter {name!r} is on the meta device, without a value: build it on another")
-        if not bool(parameter.data.isfinite().all()):
+        if parameter.requires_grad and not bool(parameter.data.isfinite().all()):  # else it may be that of a mask
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = [*model.parameters(), *inputs]
     devices = {str(t.device) for t in tensors}

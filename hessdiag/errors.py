@@ -1,7 +1,7 @@
 """The one exception that users meet, and what others' code raises."""
 
 # Of models, losses and layers that cannot use what they are given.
-REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
+REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
 
 
 class HessdiagError(ValueError):

@@ -118,7 +118,7 @@ def diagnose(
         state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)
         with state, showing(progress, title=title):
             ready = first_call(model, first, given, loss, settings)
-            problem, settings, weight = ready.problem, ready.settings, next(model.parameters())
+            problem, settings, weight = ready.problem, ready.settings, next(iter(model.parameters()))
             if distributed:
                 group.check_alike({"weights": [*model.parameters()], "data": problem.batch.tensors})
             problem = problem.only(blocks)

@@ -104,7 +104,7 @@ def learning_rates(
     look = None if callable(loss) else partial(first.look, model, "batch")  # a loss may draw, too
     with preserve_state(model, seed=seed, mode=mode, call=look, loss=loss):
         ready = first_call(model, first, given, loss, settings, vectors=True)
-        resolved, weight = ready.problem.loss, next(model.parameters())
+        resolved, weight = ready.problem.loss, next(iter(model.parameters()))
         if loss is None and resolved.name == "random-quadratic":  # also of what is one example
             raise HessdiagError("learning rates are of a loss: pass targets, or loss=")
         stream = (_drawing_anew(batch, resolved, ready.y) for batch in ready.stream)

@@ -140,4 +140,4 @@ def opened(
             problem, _ = check_few(problem, problem.batch.narrow(0, FEW), settings, before=ready.y)
         problem = replace(problem, loss=problem.loss.of_batch(problem.batch.targets, ready.y))
         whole = problem.as_one_example() if problem.coupled or problem.loss.couples else problem
-        yield whole, MemoryBudget.of(max_memory, next(model.parameters()).device)
+        yield whole, MemoryBudget.of(max_memory, next(iter(model.parameters())).device)

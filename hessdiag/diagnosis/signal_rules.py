@@ -140,6 +140,10 @@ def nothing_arrives(net: Net) -> Finding | None:
 
 def even(net: Net) -> Finding | None:
     """HD102 between positions: the outputs are the same at all of them, and their targets are not."""
+    if net.signals.unplaced and not net.signals.even and (blocks := net.labelled("attention")):
+        message = "The outputs are the same wherever one token stands, whose targets are not: attention knows no order."
+        advice = "Add positions to what it reads, or rotate queries and keys along them, not along heads."
+        return Finding("HD102", "warning", blocks, message, advice, 0.0, 0.0)
     if not (net.signals.even and net.signals.output_varies > SILENT):
         return None
     alike = tuple(p.name for p in net.parameters if p.unlike < ALIKE and not p.uses)  # as of queries
@@ -555,7 +559,7 @@ def linear_pair(net: Net) -> Finding | None:
 
 SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
-PHASE, WIDE = 1.0, 2 * math.pi
+PHASE, MEANT, WIDE = 1.0, 0.8, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
 GROWN, LARGE = 30.0, 30.0
 
@@ -599,7 +603,8 @@ def narrow_phase(net: Net) -> Finding | None:
         advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
     sines = [path for path in net.hidden if net.layers[path].labels == ("sin",)]
-    if len(sines) < 2 or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
+    meant = any(net.layers[o].phase_rms > MEANT for o in behind)  # else all is smooth on purpose
+    if len(sines) < 2 or not meant or (n := net.weight_of[sines[0]].fan_in) > MAX_COORDINATES:
         return None
     first, layer = net.weight_of[sines[0]], net.layers[sines[0]]
     spread = layer.phase_rms * math.sqrt(n * first.weight_sq * layer.x_sq / (layer.out_sq or math.inf))  # no biases

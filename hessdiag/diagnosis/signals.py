@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -30,7 +30,7 @@ from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.diagnosis.checks import holding, moved, varies
-from hessdiag.diagnosis.loss_fit import NOISES, fit_of, noise_like, pieces_of
+from hessdiag.diagnosis.loss_fit import NOISES, SEEN, fit_of, noise_like, pieces_of
 from hessdiag.diagnosis.network_view import DROPPED
 from hessdiag.diagnosis.roles import (
     Graph,
@@ -290,7 +290,8 @@ class SignalPass:
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
-            even=self._is_even(y, of_mean), repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
+            even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y),
+            repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
             **fit_of(model, part, y, own[0], loss),
             parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss)),
@@ -340,6 +341,22 @@ class SignalPass:
             with suppress(*REFUSALS), holding(self.model, _stepped(self.parameters, gradients)):
                 return is_even(self.part.call(self.model))
         return False
+
+    def _is_unplaced(self, y: Tensor) -> bool:
+        """Whether outputs (B, T, ...) are the same where all that is read of a place is, whose targets are not."""
+        told, some = self.part.targets, (slice(COMPARED), slice(MAX_EXAMPLES))
+        if y.dim() < 3 or told is None or told.shape != y.shape[:2] or told.is_floating_point():
+            return False
+        over = [v[some] for v in self.part.leaves[:-1] if v.dim() > 1 and v.shape[:2] == y.shape[:2]]
+        over = [v.view(*v.shape[:2], -1) for v in over]
+        told, at = told[some], y.detach()[some]
+        pairs = (told.unsqueeze(1) != told.unsqueeze(2)).triu(1) & (torch.minimum(told[:, None], told[..., None]) >= 0)
+        for v in over:
+            pairs &= (v.unsqueeze(1) == v.unsqueeze(2)).all(-1)
+        example, one, two = pairs.nonzero().unbind(1)
+        if not over or len(example) < SEVERAL:
+            return False
+        return float((at[example, one] - at[example, two]).abs().amax()) < SEEN * float(at.abs().max())
 
     def _left_out(
         self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None], loss: Loss
@@ -525,26 +542,37 @@ def _stepped(parameters: Mapping[str, nn.Parameter], gradients: Mapping[str, Ten
 def _opened(
     model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
 ) -> tuple[dict[str, Gradient], Mapping[str, Tensor | None]]:
-    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that."""
-    moved = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
-    asleep = {name for name in moved if _state(gradients[name]) == "zero"}
-    opened: dict[str, Gradient] = {}
-    for _ in range(STEPS):
-        if opened.keys() == asleep:
-            break
-        moved = _stepped(moved, gradients)
-        try:
-            with holding(model, moved):
-                y = part.call(model)
-                own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-                found = backpropagate(y, [get_gradient_edge(p) for p in moved.values()], own)
-        except REFUSALS:  # nothing is known
-            return dict.fromkeys(asleep, "later"), gradients
-        gradients = {name: None if g is None else g[0] for name, g in zip(moved, found, strict=True)}
+    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
+
+    What is next to nothing then may be small and no rounding: other weights close by tell.
+    """
+    weights = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
+    asleep, opened = {name for name in weights if _state(gradients[name]) == "zero"}, set[str]()
+
+    def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
+        with others:
+            y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in weights}
+            own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
+            found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
+        return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
+
+    def awake(gradients: Mapping[str, Tensor | None]) -> set[str]:
         sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
-        usual = median(sizes[name] for name in moved if name not in asleep) if len(asleep) < len(moved) else 0.0
-        opened |= {name: "later" for name in asleep if name in moved and sizes[name] > OPENED * usual}
-    return opened, gradients
+        usual = median([size for name, size in sizes.items() if name not in asleep] or [0.0])
+        return {name for name in asleep & sizes.keys() if sizes[name] > OPENED * usual or not math.isfinite(usual)}
+
+    try:
+        for _ in range(STEPS):
+            if opened == asleep:
+                break
+            weights = _stepped(weights, gradients)
+            gradients = within(holding(model, weights))
+            opened |= awake(gradients)
+        if any(_state(gradients.get(name)) == "some" for name in asleep - opened):
+            opened |= awake(within(moved(model, 0)))
+    except REFUSALS:  # nothing is known
+        opened = asleep
+    return dict.fromkeys(opened, "later"), gradients
 
 
 def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:

@@ -144,6 +144,7 @@ class Signals(Record):
             where the gradient leaves room for much less than a constant guess.
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         even: whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step.
+        unplaced: whether they are the same where all that is read of a place is, whose targets are not.
         bounded, floor: the operation that ends the network, or those one after the other that bound its outputs, and by
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
@@ -196,6 +197,7 @@ class Signals(Record):
     output_variance: float
     output_varies: float = math.nan
     even: bool = False
+    unplaced: bool = False
     scaled_loss: float = math.nan
     bounded: str = ""
     floor: float = math.nan

@@ -211,7 +211,7 @@ class Monitor:
 
     def _measure(self, batch: Batch, number: int) -> Record:
         _check_whole_parameters(self.model)
-        first = next(self.model.parameters(), torch.empty(0))
+        first = next(iter(self.model.parameters()), torch.empty(0))
         if first.device.type == "cuda":
             torch.cuda.synchronize(first.device)
         self._cadence.begin()

@@ -850,6 +850,10 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"one layer in two behind a sigmoid: {two}", lambda two=two: nn.Sequential(nn.Linear(4, 8), nn.Identity() if two
         else nn.Tanh(), nn.Linear(8, 1), nn.Sigmoid()), (X, (X[:, :1] > 0).float()), None, said)
         for two, said in ((False, ""), (True, "HD117"))),
+    *((f"places that are told: {told}", lambda told=told: net(lambda m, x: m.o(m.a(m.e(x) + told * m.p)), e=nn
+        .Embedding(9, 8), p=nn.Buffer(torch.randn(8, 8)), a=nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        o=nn.Linear(8, 3)), (WORDS, (torch.arange(8) % 3).expand(16, 8).contiguous()), None, said)
+        for told, said in ((1, ""), (0, "HD102"))),
     ("words padded in front, and no later ones", lambda: net(lambda m, x: m.o(m.a(m.e(x), nn.Transformer
         .generate_square_subsequent_mask(8), torch.zeros_like(x, dtype=torch.float).masked_fill(x < 5, -torch.inf))
         .flatten(1)), e=nn.Embedding(9, 4), a=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
