@@ -24,7 +24,7 @@ from hessdiag.results.numbers import short
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
-LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid", "softplus")
+LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 

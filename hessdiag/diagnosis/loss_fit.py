@@ -501,17 +501,14 @@ def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, *, columns:
     return False
 
 
-LARGER, USUAL, SURE = 3.0, 10.0, 30.0  # times the outputs; steps in logits, of which the last is past a float's sigmoid
+USUAL, SURE = 10.0, 30.0  # steps in logits, of which the second is past a float's sigmoid
 
 
 def _breaks(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, noise: Tensor) -> bool:
-    """Whether a loss is no number of outputs that are somewhat larger, or that are sure of the targets."""
+    """Whether a loss is no number of outputs that are sure of the targets, as it is of others."""
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        larger, *steps = (
-            math.isfinite(float(of(z).detach()))
-            for z in (LARGER * y, noise, y - USUAL * own.sign(), y - SURE * own.sign())
-        )
-        return not larger or steps == [True, True, False]
+        tried = (noise, y - USUAL * own.sign(), y - SURE * own.sign())
+        return [math.isfinite(float(of(z).detach())) for z in tried] == [True, True, False]
     return False
 
 

@@ -25,7 +25,7 @@ from hessdiag.results.numbers import root, short, trimmed, whole
 from hessdiag.results.signals import ALIKE
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
-SURE = 3.0  # of a binary cross-entropy: logits of such size on the wrong side
+SURE, YES_OR_NO = 3.0, 0.7  # of a binary cross-entropy: where logits of such size are wrong, and ln 2
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
@@ -41,7 +41,8 @@ BETWEEN = "Put normalisations or skip connections between these layers, or nonli
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
     signals, ratio = net.signals, net.loss_ratio
-    logits = signals.logits and (signals.output_sq > LARGE or signals.initial_loss > SURE > signals.chance_loss)
+    logits = signals.logits and signals.chance_loss < YES_OR_NO
+    logits = logits and (signals.output_sq > LARGE or signals.initial_loss > SURE)
     classes = signals.loss_kind == "cross-entropy" or logits
     note, warn, fault = CLASSES if classes else NUMBERS
     if not ratio > note:
@@ -368,10 +369,8 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     if net.signals.takes:
         return Finding("HD113", "warning", blocks, net.signals.takes, net.signals.remedy, 1.0, 0.0)
     if net.signals.breaks:
-        message = (
-            "The loss becomes NaN or infinite as outputs grow: an exponential or a logarithm in it leaves its range."
-        )
-        advice = "Take `logsigmoid`, `log_softmax` or `logsumexp`, normalise what it reads, or add 1e-6 in logarithms."
+        message = "The loss becomes NaN or infinite once outputs are sure of the targets, as at logits of 30."
+        advice = "Take `logsigmoid` or `log_softmax`, or add 1e-6 in each logarithm."
         return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
     if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
@@ -550,7 +549,7 @@ def linear_pair(net: Net) -> Finding | None:
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
     if not hit:
         return None
-    ahead = [o for path, o in net.layers.items() if path not in net.signals.sources]
+    ahead = [o for path, o in net.layers.items() if (path,) != net.signals.sources]
     linear = all(o.labels and {"linear", "output"} >= {*o.labels} for o in ahead)
     message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
