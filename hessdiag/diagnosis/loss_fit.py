@@ -86,7 +86,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(lambda z: of(z, targets), at, own, columns=0 if costly else FEW),
-        "breaks": not known and _breaks(lambda z: of(z, targets), at, own, noise_like(at, part)),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
@@ -498,17 +497,6 @@ def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, *, columns:
         ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
         each = (sign * (torch.arange(width, device=y.device) == column) for column in range(width * (width <= columns)))
         return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
-    return False
-
-
-USUAL, SURE = 10.0, 30.0  # steps in logits, of which the second is past a float's sigmoid
-
-
-def _breaks(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, noise: Tensor) -> bool:
-    """Whether a loss is no number of outputs that are sure of the targets, as it is of others."""
-    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        tried = (noise, y - USUAL * own.sign(), y - SURE * own.sign())
-        return [math.isfinite(float(of(z).detach())) for z in tried] == [True, True, False]
     return False
 
 

@@ -368,10 +368,6 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     if net.signals.takes:
         return Finding("HD113", "warning", blocks, net.signals.takes, net.signals.remedy, 1.0, 0.0)
-    if net.signals.breaks:
-        message = "The loss becomes NaN or infinite once outputs are sure of the targets, as at logits of 30."
-        advice = "Take `logsigmoid` or `log_softmax`, or add 1e-6 in each logarithm."
-        return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
     if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
         message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."

@@ -166,7 +166,6 @@ class Signals(Record):
         chance_sq: E[y²] of that constant, for other losses.
         unbounded, plunges: whether it falls without end as outputs rise, in proportion, or along its gradient, ever
             faster.
-        breaks: whether it is no number of outputs that are sure of the targets.
         beyond: share of the targets outside of the range of the operation that bounds the outputs.
         undefined: chance of a batch of such examples alone as have no finite loss of their own.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
@@ -221,7 +220,6 @@ class Signals(Record):
     chance_sq: float = math.nan
     unbounded: bool = False
     plunges: bool = False
-    breaks: bool = False
     beyond: float = 0.0
     undefined: float = 0.0
     shown: str = ""
