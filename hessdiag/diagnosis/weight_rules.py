@@ -277,7 +277,7 @@ def _unmoved(net: Net) -> Finding | None:
     """Outputs that the loss would move, and no weight does."""
     if not (count := net.signals.unmoved):
         return None
-    message = f"The gradients of outputs ({count}) are zero, whatever the weights are, not so the loss in them."
+    message = f"The gradients of {count} outputs are zero, whatever the weights are, not so that of the loss."
     advice = "Look for inputs handed on in their place; of derivatives take smooth activations: a ReLU's second is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)
 
