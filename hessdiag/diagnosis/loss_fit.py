@@ -60,7 +60,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
         chance = math.nan
     best = chance if math.isfinite(chance) else initial
-    columns = FEW if targets is not None and targets.shape == at.shape and not costly else 0
     known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
@@ -86,7 +85,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
-        "plunges": not known and _plunges(lambda z: of(z, targets), at, own, columns=columns),
+        "plunges": not known and _plunges(of, at, own, targets),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
@@ -484,19 +483,20 @@ def _endless(
 LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
 
 
-def _plunges(of: Callable[[Tensor], Tensor], y: Tensor, own: Tensor, *, columns: int) -> bool:
+def _plunges(of: Of, y: Tensor, own: Tensor, targets: Tensor | None) -> bool:
     """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does; or
-    in one of so many columns of outputs (B, ..., C).
+    in one column of outputs (B, ..., C) that have targets each.
     """
 
     def faster(way: Tensor, step: float) -> bool:
-        now, near, far = (float(of(y - n * step * way).detach()) for n in range(3))
+        now, near, far = (float(of(y - n * step * way, targets).detach()) for n in range(3))
         return 0 < ALWAYS * (now - near) < near - far < math.inf
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         sign, width = own.sign(), y.shape[-1]
         ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
-        each = (sign * (torch.arange(width, device=y.device) == column) for column in range(width * (width <= columns)))
+        columns = width if targets is not None and targets.shape == y.shape and width <= FEW else 0
+        each = (sign * (torch.arange(width, device=y.device) == column) for column in range(columns))
         return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
     return False
 
