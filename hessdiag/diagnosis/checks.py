@@ -112,7 +112,7 @@ def _again(
         leaves = [getattr(node, "variable", None) for node in walk(watched[0].y.grad_fn, parents_of)]
         registered = {id(p) for p in model.parameters()}
         for p in (leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in registered):
-            why = f"a parameter of shape {tuple(p.shape)} is made in each: make its layer in `__init__`"
+            why = f"a parameter of shape {tuple(p.shape)} is made anew in each: make its layer in `__init__`"
         raise HessdiagError(f"two forward passes of the same batch differ: {why}")
     return (*examples_apart(model, few, blocks, watched, seed=seed)[:2], poured(*watched, few.size))
 

@@ -81,7 +81,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, varied, at, targets, best, soft=soft) if bounds and not costly else math.nan,
         **asked,
-        **(would_broadcast(y, targets) if kind == "mse" else mixed_in(value, calls, len(y), **asked)),
+        **(would_broadcast(y, targets) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),

@@ -332,7 +332,9 @@ def one_row(net: Net) -> Finding | None:
 
 def unregistered(net: Net) -> Finding | None:
     """HD404: the outputs depend on tensors that require a gradient and are no parameters of the model."""
-    if not (names := net.signals.unregistered):
+    cut = any(p.gradient == "cut" for p in net.parameters)  # of which parameters are made on the way
+    names = tuple(name for name in net.signals.unregistered if not (cut and name.startswith("Parameter(")))
+    if not names:
         return None
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
     advice = (

@@ -130,10 +130,11 @@ def deepnorm_layer(width: int, layers: int) -> nn.Module:
 
 
 def encoder(block: Callable[[], nn.Module], layers: int, width: int = 256) -> nn.Module:
-    """Embedding, blocks, head."""
+    """Embedding with random codes of the places, blocks, head."""
     model = Net(
-        lambda m, tokens: m.head(m.norm(m.blocks(m.embedding(tokens)))),
+        lambda m, tokens: m.head(m.norm(m.blocks(m.embedding(tokens) + m.places[: tokens.shape[1]]))),
         embedding=nn.Embedding(VOCABULARY, width),
+        places=nn.Buffer(torch.randn(512, width, generator=torch.Generator().manual_seed(1))),
         blocks=nn.Sequential(*(block() for _ in range(layers))),
         norm=nn.LayerNorm(width),
         head=nn.Linear(width, VOCABULARY),
