@@ -180,7 +180,9 @@ def calibrated_resnet(width: int) -> nn.Module:
 
 def packed(width: int) -> nn.Module:
     layers = [nn.TransformerEncoderLayer(width, 4, 2 * width, batch_first=True, norm_first=True) for _ in range(4)]
-    model = nn.Sequential(nn.Embedding(VOCABULARY, width), *layers, nn.LayerNorm(width), nn.Linear(width, VOCABULARY))
+    places = Net(lambda m, x: x + m.codes[: x.shape[1]], codes=nn.Buffer(torch.randn(512, width)))
+    ends = nn.LayerNorm(width), nn.Linear(width, VOCABULARY)
+    model = nn.Sequential(nn.Embedding(VOCABULARY, width), places, *layers, *ends)
     for layer in layers:  # a part for each of q, k, v
         for part in layer.self_attn.in_proj_weight.data.chunk(3):
             nn.init.xavier_uniform_(part)
@@ -189,7 +191,7 @@ def packed(width: int) -> nn.Module:
 
 
 def part_of_packed(model: nn.Module) -> None:
-    model.get_parameter("2.self_attn.in_proj_weight").data.chunk(3)[2].mul_(6)
+    model.get_parameter("3.self_attn.in_proj_weight").data.chunk(3)[2].mul_(6)
 
 
 def lenet_of(width: int) -> nn.Module:
@@ -227,7 +229,7 @@ EXTRA: tuple[Case, ...] = (
          lambda width: dense([32] + [width] * 12 + [10], nn.Tanh, variance=1.0), times("weight", 0.3), points,
          "*.weight"),
     case("packed-part", packed, part_of_packed, masked_text,
-         "2.self_attn.in_proj_weight"),
+         "3.self_attn.in_proj_weight"),
 )  # fmt: skip
 
 
