@@ -348,11 +348,11 @@ class SignalPass:
         if y.dim() < 3 or told is None or told.shape != y.shape[:2] or told.is_floating_point():
             return False
         over = [v[some] for v in self.part.leaves[:-1] if v.dim() > 1 and v.shape[:2] == y.shape[:2]]
-        over = [v.view(*v.shape[:2], -1) for v in over]
         told, at = told[some], y.detach()[some]
         pairs = (told.unsqueeze(1) != told.unsqueeze(2)).triu(1) & (torch.minimum(told[:, None], told[..., None]) >= 0)
         for v in over:
-            pairs &= (v.unsqueeze(1) == v.unsqueeze(2)).all(-1)
+            read = torch.unique(v.reshape(told.numel(), -1), dim=0, return_inverse=True)[1].view(told.shape)
+            pairs &= read.unsqueeze(1) == read.unsqueeze(2)
         example, one, two = pairs.nonzero().unbind(1)
         if not over or len(example) < SEVERAL or not bool((at != at[:1, :1]).any()):  # as of a head of zeros
             return False
