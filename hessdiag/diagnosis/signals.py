@@ -347,7 +347,7 @@ class SignalPass:
         told, some = self.part.targets, (slice(COMPARED), slice(MAX_EXAMPLES))
         if y.dim() < 3 or told is None or told.shape != y.shape[:2] or told.is_floating_point():
             return False
-        over = [v[some] for v in self.part.leaves[:-1] if v.dim() > 1 and v.shape[:2] == y.shape[:2]]
+        over = [v[some] for v in self.part.leaves[:-1] if v.shape[:2] == y.shape[:2] and not v.is_complex()]
         told, at = told[some], y.detach()[some]
         pairs = (told.unsqueeze(1) != told.unsqueeze(2)).triu(1) & (torch.minimum(told[:, None], told[..., None]) >= 0)
         for v in over:
