@@ -85,7 +85,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
-        "plunges": not known and _plunges(of, at, own, targets),
+        "plunges": not known and _plunges(of, at, own, targets, alone=len(pieces) == 1),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
@@ -483,9 +483,9 @@ def _endless(
 LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
 
 
-def _plunges(of: Of, y: Tensor, own: Tensor, targets: Tensor | None) -> bool:
+def _plunges(of: Of, y: Tensor, own: Tensor, targets: Tensor | None, *, alone: bool) -> bool:
     """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does; or
-    in one column of outputs (B, ..., C) that have targets each.
+    in one column of outputs (B, ..., C) that stand alone, and have targets.
     """
 
     def faster(way: Tensor, step: float) -> bool:
@@ -495,7 +495,7 @@ def _plunges(of: Of, y: Tensor, own: Tensor, targets: Tensor | None) -> bool:
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         sign, width = own.sign(), y.shape[-1]
         ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
-        columns = width if targets is not None and targets.shape == y.shape and width <= FEW else 0
+        columns = width if alone and targets is not None and width <= FEW else 0
         each = (sign * (torch.arange(width, device=y.device) == column) for column in range(columns))
         return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
     return False
