@@ -85,7 +85,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
-        "plunges": not known and _plunges(of, at, own, targets, alone=len(pieces) == 1),
+        "plunges": not known and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         "felt": float(own.flatten(1).any(1).double().mean()),
@@ -483,19 +483,20 @@ def _endless(
 LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
 
 
-def _plunges(of: Of, y: Tensor, own: Tensor, targets: Tensor | None, *, alone: bool) -> bool:
+def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool:
     """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does; or
-    in one column of outputs (B, ..., C) that stand alone, and have targets.
+    in one column of outputs (B, ..., C) that have targets, and of which one tensor is not `given`.
     """
 
     def faster(way: Tensor, step: float) -> bool:
-        now, near, far = (float(of(y - n * step * way, targets).detach()) for n in range(3))
+        now, near, far = (float(of(y - n * step * way, part.targets).detach()) for n in range(3))
         return 0 < ALWAYS * (now - near) < near - far < math.inf
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         sign, width = own.sign(), y.shape[-1]
         ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
-        columns = width if alone and targets is not None and width <= FEW else 0
+        alone = sum(not bool(given[slice(*piece)].all()) for piece in pieces_of(part)) == 1
+        columns = width if alone and part.targets is not None and width <= FEW else 0
         each = (sign * (torch.arange(width, device=y.device) == column) for column in range(columns))
         return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
     return False
