@@ -54,9 +54,7 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
-    if (
-        signals.output_sq < 1 and path and not logits
-    ):  # small outputs, and yet a bad guess: the bias does not know the labels
+    if signals.output_sq < 1 and path and not logits:  # yet a bad guess: the bias does not know the labels
         name = (net.bias_of(path) or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
@@ -76,13 +74,10 @@ def initial_loss(net: Net) -> Finding | None:
         advice = f"Draw {name} anew ({how_drawn(net, name)}): it holds what was in its memory, as `torch.empty` does."
     elif excess.get(name, 1.0) > 1:
         alike = [o for o in excess if net.siblings[o] == net.siblings[name] and excess[o] > excess[name] / 4]
-        factor, its = short(excess[name] ** -0.5), "so that its output is no larger than its input."
-        advice = f"Multiply {name} by {factor}, {its}"
-        if alike[1:]:
-            advice = f"Multiply each of {listed(alike)} by {factor}, {its}"
-    return Finding(
-        "HD101", graded(surely, warn, fault) if blocks or classes else "note", blocks, message, advice, ratio, note
-    )
+        which, factor = f"each of {listed(alike)}" if alike[1:] else name, short(excess[name] ** -0.5)
+        advice = f"Multiply {which} by {factor}, so that its output is no larger than its input."
+    severity = graded(surely, warn, fault) if blocks or classes else "note"
+    return Finding("HD101", severity, blocks, message, advice, ratio, note)
 
 
 def _excesses(net: Net) -> dict[str, float]:
@@ -218,13 +213,12 @@ def raw_inputs(net: Net) -> Finding | None:
     value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
         return _alike(net)
-    where = path or "the model"
     limit, usual = (INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above")
     size, graver = root(value), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
-    message = f"The inputs at {where} are not standardised: of size {size} (usual: {usual} {root(limit)})."
-    advice = STANDARDISE
+    where = f"The inputs at {path or 'the model'} are not standardised"
+    message = f"{where}: of size {size} (usual: {usual} {root(limit)})."
     rescaled = "norm" in net.layers[path].labels or (net.normalised and not net.residual)  # on the way
-    return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, advice, value, limit)
+    return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, STANDARDISE, value, limit)
 
 
 def _alike(net: Net) -> Finding | None:
@@ -236,8 +230,7 @@ def _alike(net: Net) -> Finding | None:
     path = min(hit, key=firsts.__getitem__)
     usual, least, where = trimmed(100 * VARIES), short(100 * firsts[path]), path or "the model"
     message = f"Only {least} % of the inputs at {where} varies between examples (usual: above {usual} %)."
-    advice = STANDARDISE
-    return Finding("HD105", "warning", (net.name_of(path),), message, advice, firsts[path], VARIES)
+    return Finding("HD105", "warning", (net.name_of(path),), message, STANDARDISE, firsts[path], VARIES)
 
 
 def raw_targets(net: Net) -> Finding | None:
@@ -252,10 +245,11 @@ def raw_targets(net: Net) -> Finding | None:
         return None
     size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
     where = path or "the model"
-    message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
-    deviation = root(signals.chance_loss)
-    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
-    if not squared:
+    if squared:
+        deviation = root(signals.chance_loss)
+        message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
+        advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
+    else:
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
         advice = "Standardise the targets, or scale that term down."
     grade: Severity = "fault" if squared and net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
@@ -289,11 +283,8 @@ def operations(net: Net) -> Finding | None:
 
 def _fed_back(net: Net) -> Finding | None:
     """HD115 of what is applied again and again, as in a recurrence or an integrator."""
-    grown = {
-        net.name_of(o): layer.x_sq_last / layer.x_sq
-        for o, layer in net.layers.items()
-        if o in net.weight_of and layer.x_sq_last > max(LARGE, GROWN * layer.x_sq) and layer.x_sq > 0
-    }
+    held = [(net.name_of(o), layer) for o, layer in net.layers.items() if o in net.weight_of and layer.x_sq > 0]
+    grown = {name: o.x_sq_last / o.x_sq for name, o in held if o.x_sq_last > max(LARGE, GROWN * o.x_sq)}
     if not (blocks := worst_first(grown)):
         return None
     times, usual = root(grown[blocks[0]]), root(GROWN)
@@ -323,10 +314,8 @@ def out_of_reach(net: Net) -> Finding | None:
     signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in BOUNDED:
-        message = f"The {signals.bounded} at the end writes the same for every example."
-        advice = (
-            f"Return a sigmoid of the outputs of {listed(blocks[:1])}, or these as they are if the loss takes logits."
-        )
+        message, first = f"The {signals.bounded} at the end writes the same for every example.", listed(blocks[:1])
+        advice = f"Return a sigmoid of the outputs of {first}, or these as they are if the loss takes logits."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
@@ -357,43 +346,42 @@ def out_of_reach(net: Net) -> Finding | None:
     if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse" and not signals.beyond and (logits or ends in ("sigmoid", "softmax")):
-        advice, behind = f"Return the outputs of {listed(blocks)} without the {ends}", ", or behind a sigmoid where"
-        why = ": the loss takes more than that." if logits or ends != "softmax" else f"{behind} it takes probabilities."
-        advice += why
+        more = logits or ends != "softmax"
+        why = ": the loss takes more than that." if more else ", or behind a sigmoid where it takes probabilities."
+        advice = f"Return the outputs of {listed(blocks)} without the {ends}{why}"
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
 
 def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
-    if net.signals.takes:
-        return Finding("HD113", "warning", blocks, net.signals.takes, net.signals.remedy, 1.0, 0.0)
-    if net.signals.breaks:
+    signals = net.signals
+    if signals.takes:
+        return Finding("HD113", "warning", blocks, signals.takes, signals.remedy, 1.0, 0.0)
+    if signals.breaks:
         message = "The loss becomes NaN or infinite once outputs are sure of the targets, as at logits of 30."
         advice = "Take `logsigmoid` or `log_softmax`, or add 1e-6 in each logarithm."
         return Finding("HD113", "warning", blocks, message, advice, 1.0, 0.0)
-    if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
-        message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
+    if signals.felt < FELT and not (net.learnt or (signals.loss_kind == "other" and not signals.felt)):
+        message = f"The loss sends a gradient to {short(100 * signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
-        return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
-    if net.signals.summed > WEIGHS:
-        times, usual = short(net.signals.summed), trimmed(WEIGHS)
-        message = f"A loss term that is a sum over the batch drowns another, which is a mean: {times}× its gradient"
+        return Finding("HD113", "warning", blocks, message, advice, signals.felt, FELT)
+    if signals.summed > WEIGHS:
+        times, usual = short(signals.summed), trimmed(WEIGHS)
+        what = f"A loss term that is a sum over the batch drowns another, which is a mean: {times}× its gradient"
         advice = "Take the mean over the examples of both: `.sum(1).mean()`."
-        return Finding(
-            "HD113", "warning", blocks, f"{message} (usual: below {usual}×).", advice, net.signals.summed, WEIGHS
-        )
-    if net.signals.outweighs == math.inf:
+        return Finding("HD113", "warning", blocks, f"{what} (usual: below {usual}×).", advice, signals.summed, WEIGHS)
+    if signals.outweighs == math.inf:
         message = "A loss term without targets falls without end as its outputs grow: its sign is the opposite one."
         return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
-    if net.signals.outweighs > WEIGHS:
-        times, usual = short(net.signals.outweighs), trimmed(WEIGHS)
+    if signals.outweighs > WEIGHS:
+        times, usual = short(signals.outweighs), trimmed(WEIGHS)
         message = f"A loss term without targets drowns the rest: {times}× what that gains (usual: below {usual}×)."
         advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
-        return Finding("HD113", "warning", latent, message, advice, net.signals.outweighs, WEIGHS)
-    if net.signals.would_broadcast:
-        message = f"nn.MSELoss would broadcast {net.signals.would_broadcast}; here each output has its own target."
+        return Finding("HD113", "warning", latent, message, advice, signals.outweighs, WEIGHS)
+    if signals.would_broadcast:
+        message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     return None
 

@@ -48,6 +48,9 @@ from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import backpropagate, kept_aside
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
+Gradients = Mapping[str, Tensor | None]  # by name of the parameter
+Parameters = Mapping[str, nn.Parameter]
+
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
@@ -103,14 +106,6 @@ class _Noted:
     x_edge: GradientEdge | None = None
     again: Tensor | None = None  # what it read in its last call, if that was not the first
 
-    def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
-        """Note the gradients where it writes and where it reads; None where there is no way to it."""
-        sq = 0.0 if gradient is None else mean_sq(gradient)
-        total = 0.0 if gradient is None else sq * gradient.numel() / examples
-        self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total}
-        if self.x_edge is not None:
-            self.numbers["x_gradient_sq"] = 0.0 if x_gradient is None else mean_sq(x_gradient)
-
 
 class SignalPass:
     """What the hooks note of one forward pass of some examples, and places to differentiate at.
@@ -126,10 +121,7 @@ class SignalPass:
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
-        self.shares, self.kept = (
-            {"": 0.0},
-            dict[Any, str](),
-        )  # that dropouts drop, by path; and theirs by what they read
+        self.shares, self.kept = {"": 0.0}, dict[Any, str]()  # that dropouts drop, by path; paths by what they wrote
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.missing = ""
@@ -245,7 +237,8 @@ class SignalPass:
         tensors = {id(node.variable): node.variable for node in graph.consumers if hasattr(node, "variable")}
         strangers = {key: leaf for key, leaf in tensors.items() if key not in known}
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
-        made = [tuple(p.shape) for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
+        made = [p.shape for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
+        missing = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
         most = max(self.shares, key=self.shares.__getitem__)
         if self.shares[most] < DROPPED:
             ends = [self.kept[node] for node in unchanged(y.grad_fn) if node in self.kept]
@@ -253,10 +246,7 @@ class SignalPass:
         return uses, {
             "dropped": most if self.shares[most] else "",
             "dropped_share": self.shares[most],
-            "unregistered": (
-                *(kept[key] for key in kept if key in strangers),
-                *(f"Parameter{shape}" for shape in made),
-            ),
+            "unregistered": missing,
             "sources": tuple(written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),
         }
@@ -279,9 +269,11 @@ class SignalPass:
         for layer in self.layers.values():
             if layer.again is not None and layer.again.numel():
                 layer.numbers["x_sq_last"] = mean_sq(layer.again)
-            at_output = next(found) if layer.edge is not None else None
-            at_input = next(found) if layer.x_edge is not None else None
-            layer.send_back(at_output, at_input, part.size)
+            if layer.edge is not None and (gradient := next(found)) is not None:  # else there is no way to it
+                sq, each = mean_sq(gradient), gradient.numel() / part.size
+                layer.numbers |= {"out_gradient_sq": sq, "out_gradient_total": sq * each}
+            if layer.x_edge is not None:
+                layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
@@ -298,7 +290,7 @@ class SignalPass:
         )  # fmt: skip
 
     def _of_parameters(
-        self, gradients: Mapping[str, Tensor | None], uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
+        self, gradients: Gradients, uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
         loss: Loss, left: dict[str, Gradient],
     ) -> tuple[ParameterSignals, ...]:  # fmt: skip
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
@@ -328,7 +320,7 @@ class SignalPass:
             ))  # fmt: skip
         return tuple(rows)
 
-    def _is_even(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> bool:
+    def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""
         targets = self.part.targets
         if y.dim() < 3 or targets is None or targets.shape[:2] != y.shape[:2] or not varies(targets.transpose(0, 1)):
@@ -347,20 +339,17 @@ class SignalPass:
         told, some = self.part.targets, (slice(COMPARED), slice(MAX_EXAMPLES))
         if y.dim() < 3 or told is None or told.shape != y.shape[:2] or told.is_floating_point():
             return False
-        over = [v[some] for v in self.part.leaves[:-1] if v.dim() > 1 and v.shape[:2] == y.shape[:2]]
-        over = [v.view(*v.shape[:2], -1) for v in over]
+        leaves = [v.unsqueeze(-1) for v in self.part.leaves[:-1] if v.dim() > 1 and v.shape[:2] == y.shape[:2]]
         told, at = told[some], y.detach()[some]
         pairs = (told.unsqueeze(1) != told.unsqueeze(2)).triu(1) & (torch.minimum(told[:, None], told[..., None]) >= 0)
-        for v in over:
+        for v in (v[some].flatten(2) for v in leaves):
             pairs &= (v.unsqueeze(1) == v.unsqueeze(2)).all(-1)
         example, one, two = pairs.nonzero().unbind(1)
-        if not over or len(example) < SEVERAL:
+        if not leaves or len(example) < SEVERAL:
             return False
         return float((at[example, one] - at[example, two]).abs().amax()) < SEEN * float(at.abs().max())
 
-    def _left_out(
-        self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None], loss: Loss
-    ) -> dict[str, Gradient]:
+    def _left_out(self, y: Tensor, own: Tensor, gradients: Gradients, loss: Loss) -> dict[str, Gradient]:
         """Parameters whose gradient is zero, and that reach outputs on which the loss does not depend."""
         zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
         flat = (own == 0).all(0)
@@ -379,14 +368,14 @@ class SignalPass:
         found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
 
-    def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
+    def _unreached(self, gradients: Gradients) -> dict[str, Gradient]:
         """Parameters without a gradient that the outputs depend on, and those that are used for nothing."""
         cut = _detached(self.model, self.part, gradients)
         none = {name: p for name, p in self.parameters.items() if gradients[name] is None and name not in cut}
         found = cut | _unread(self.model, self.part, none)
         return found | _by_chance(self.model, self.part, {name: p for name, p in none.items() if name not in found})
 
-    def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
+    def _ignored(self, y: Tensor, gradients: Gradients) -> tuple[str, ...]:
         """A state that is not carried on, or an input that the outputs do not depend on, whichever example's it is; and
         the first layer that reads it.
         """
@@ -500,8 +489,8 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
     known, rows = dict[tuple[float, ...], int](), y.flatten(1)[:, :SEVERAL].tolist()
     pairs = [(number, known.setdefault(tuple(row), number)) for number, row in enumerate(rows)]
-    pairs = [(a, b) for a, b in pairs if a != b and any(not torch.equal(v[a], v[b]) for v in inputs)]
-    pairs = [(a, b) for a, b in pairs if torch.equal(y[a], y[b])]
+    pairs = [(a, b) for a, b in pairs if a != b and torch.equal(y[a], y[b])]
+    pairs = [(a, b) for a, b in pairs if any(not torch.equal(v[a], v[b]) for v in inputs)]
     for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):
         with suppress(*REFUSALS), moved(model, seed, FAR):
             other = batch.call(model).detach()
@@ -510,7 +499,7 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
 
 
 def _radial_shares(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], batch: Batch, layers: Sequence[LayerSignals]
+    model: nn.Module, parameters: Parameters, batch: Batch, layers: Sequence[LayerSignals]
 ) -> dict[str, float]:
     """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
     behind = {layer.path for layer in layers if "norm" in layer.labels}
@@ -533,15 +522,15 @@ def _radial_share(w: Tensor, g: Tensor) -> float:
     return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
 
 
-def _stepped(parameters: Mapping[str, nn.Parameter], gradients: Mapping[str, Tensor | None]) -> dict[str, nn.Parameter]:
+def _stepped(parameters: Parameters, gradients: Gradients) -> dict[str, nn.Parameter]:
     """Copies of what has a gradient, a first step of Adam away."""
     found = ((name, p, gradients[name]) for name, p in parameters.items())
     return {name: nn.Parameter(p.detach() - RATE * g.sign()) for name, p, g in found if g is not None}
 
 
 def _opened(
-    model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
-) -> tuple[dict[str, Gradient], Mapping[str, Tensor | None]]:
+    model: nn.Module, part: Batch, loss: Loss, gradients: Gradients, trainable: Mapping[str, bool]
+) -> tuple[dict[str, Gradient], Gradients]:
     """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
 
     What is next to nothing then may be small and no rounding: other weights close by tell.
@@ -556,7 +545,7 @@ def _opened(
             found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
         return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
 
-    def awake(gradients: Mapping[str, Tensor | None]) -> set[str]:
+    def awake(gradients: Gradients) -> set[str]:
         sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
         usual = median([size for name, size in sizes.items() if name not in asleep] or [0.0])
         return {name for name in asleep & sizes.keys() if sizes[name] > OPENED * usual or not math.isfinite(usual)}
@@ -575,7 +564,7 @@ def _opened(
     return dict.fromkeys(opened, "later"), gradients
 
 
-def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
+def _detached(model: nn.Module, batch: Batch, gradients: Gradients) -> dict[str, Gradient]:
     """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
     few, found = batch.narrow(0, COMPARED), set()
     without = [name for name, g in gradients.items() if g is None]  # those of a module one after the other
@@ -612,7 +601,7 @@ class _Used(TorchFunctionMode):
         return result
 
 
-def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
+def _unread(model: nn.Module, batch: Batch, parameters: Parameters) -> dict[str, Gradient]:
     """Parameters that are used, and of which nothing depends that the model returns, beside the outputs as well."""
     with _Used() as used:
         returned = [y for y in tensors_in(batch.narrow(0, 2).run(model)) if y.requires_grad] if parameters else []
@@ -622,7 +611,7 @@ def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Paramete
     return {name: "unread" for (name, p), g in pairs if g is None and id(p) in used.ids}
 
 
-def _by_chance(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
+def _by_chance(model: nn.Module, batch: Batch, parameters: Parameters) -> dict[str, Gradient]:
     """Parameters that outputs depend on at other draws, of a model that draws which of its layers run."""
     found: dict[str, Gradient] = {}
     for number in range(DRAWN if parameters and (batch.noise or draws_outside()) else 0):
@@ -670,6 +659,5 @@ def _fans(module: nn.Module, w: Tensor) -> dict[str, Any]:
     if w.dim() < 2:
         return {}
     groups = int(getattr(module, "groups", 1))
-    inputs_first = stores_inputs_first(module)
-    n, m = (w.shape[0] // groups, w.shape[1]) if inputs_first else (w.shape[1], w.shape[0] // groups)
+    n, m = (w.shape[0] // groups, w.shape[1]) if stores_inputs_first(module) else (w.shape[1], w.shape[0] // groups)
     return {"fan_in": n, "fan_out": m, "kernel": math.prod(w.shape[2:]), "groups": groups}

@@ -124,10 +124,10 @@ def large_bias(net: Net) -> Finding | None:
                 hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
         return None
-    worst, usual = net.named[blocks[0]].weight_sq, root(BIAS)
-    message = f"The bias {blocks[0]} is of size {root(worst)} (usual: below {usual}):"
+    worst = net.named[blocks[0]].weight_sq
+    what = f"The bias {blocks[0]} is of size {root(worst)} (usual: below {root(BIAS)})"
     advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-    return Finding("HD205", "warning", blocks, f"{message} it drowns the inputs of its layer.", advice, worst, BIAS)
+    return Finding("HD205", "warning", blocks, f"{what}: it drowns the inputs of its layer.", advice, worst, BIAS)
 
 
 def above_scheme(net: Net) -> Finding | None:
@@ -335,9 +335,8 @@ def unregistered(net: Net) -> Finding | None:
     if not (names := net.signals.unregistered):
         return None
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
-    advice = (
-        "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: an optimizer sees no others."
-    )
+    advice = "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: "
+    advice += "an optimizer sees no others."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 
@@ -368,10 +367,9 @@ def detached(net: Net) -> Finding | None:
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
     blocks = tuple(p.name for p in sorted(cut, key=net.place, reverse=True))
     if not blocks and (blocks := net.labelled("cancelled")):
-        message = (
-            f"What {listed(blocks)} writes is added and taken off again, as in x + (q - x): no gradient gets there."
-        )
-        return Finding("HD403", "warning", blocks, message, "Detach that: `x + (q - x).detach()`.", 1.0, 0.0)
+        what = "is added and taken off again, as in x + (q - x): no gradient gets there"
+        message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."
+        return Finding("HD403", "warning", blocks, message, advice, 1.0, 0.0)
     if not blocks:
         return None
     message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
