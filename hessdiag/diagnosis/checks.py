@@ -356,10 +356,8 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
     """
     try:
         return part.call(model)
-    except HessdiagError:  # a ValueError
-        raise
     except REFUSALS as error:
-        if is_out_of_memory(error):
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         why = f"cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         if part.size > 1:

@@ -23,7 +23,7 @@ from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, tell_unasked, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, ending, holds_sigmoid, joined_at, unchanged
+from hessdiag.diagnosis.roles import Bound, Piece, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, backpropagate, numbers_written, parents_of, walk
@@ -330,7 +330,7 @@ def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
 FAR, SAME_SLOPE = 1e3, 0.02
 
 
-def pieces_of(part: Batch) -> list[tuple[int | None, int | None]]:
+def pieces_of(part: Batch) -> list[Piece]:
     """First and last column of each tensor in outputs (B, N) that are of several; None where there is one."""
     if not isinstance(part.output, Layout):
         return [(None, None)]
@@ -459,9 +459,7 @@ def _pull(y: Tensor, own: Tensor) -> float:
     return min(math.sqrt(mean_sq(own)), math.sqrt(mean_sq(own * y)) / FELT)
 
 
-def _endless(
-    loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: tuple[int | None, int | None]
-) -> bool:
+def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: Piece) -> bool:
     """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall."""
     piece = slice(*columns)
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))

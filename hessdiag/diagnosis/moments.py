@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -55,10 +54,9 @@ def sum_moments(
         HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
     """
     batch, joined = problem.batch, problem.coupled or problem.loss.couples
-    parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
-    parts = [batch.narrow(0, signals), *parts] if signals else parts
-    if joined:
-        parts = [batch]
+    parts = [batch.narrow(0, signals)] if signals else []
+    parts += batch.narrow(signals, batch.size).chunks(chunk) if signals < batch.size else ()
+    parts = [batch] if joined else parts
     if problem.coupled:
         count = min(batch.size, LEAST if settings.quick else GRADIENTS)
         parts += batch.among_all([batch.size * n // count for n in range(count)]).chunks(1)
@@ -70,8 +68,7 @@ def sum_moments(
         if joined and part.within is None and part.size < batch.size:
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
-        how: dict[str, Any] = {"balanced": not settings.quick, "noted": problem.noted}
-        watched = SignalPass(problem.model, part, **how) if first else None
+        watched = SignalPass(problem.model, part, balanced=not settings.quick, noted=problem.noted) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         if any(parameter.grad is not None for parameter in problem.model.parameters()):
             why = "where no gradient can be seen, as reversible blocks do: measure it without"
@@ -80,7 +77,7 @@ def sum_moments(
         return sums
 
     sums = sum_over(parts, measure, step="moments", gradients=PASSES * (len(parts) if problem.coupled else 1))
-    return sums, passes[0].found if passes else (None, "they were not asked for")
+    return sums, (passes[0].signals, passes[0].missing) if passes else (None, "they were not asked for")
 
 
 def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:

@@ -99,12 +99,8 @@ class Graph:
             found = []
             for after, position in self.consumers.get(node, ()):
                 factors = [parent for parent, _ in after.next_functions] if after.name().startswith("Mul") else []
-                if (
-                    len(factors) > 1
-                    and not _scaled_by(after)
-                    and factors[1 - position] not in self.constant
-                    and (node is leaf or passes_unchanged(node))
-                ):
+                gains = len(factors) > 1 and not _scaled_by(after) and factors[1 - position] not in self.constant
+                if gains and (node is leaf or passes_unchanged(node)):
                     uses.update({"branch"} if "add" in self.role_of(after).labels else ())
                 elif self._multiplies(after, position):
                     uses.update({"product"}, {"output"} & self.role_of(after).labels)
@@ -325,9 +321,8 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
     ordered = ordered and not _moves_examples(view)
     first = before[:1] != [examples] == after[:1] and before.count(examples) == 1
-    if first and not other <= one and _names_axes(before, after):  # (heads, nodes, width) as (nodes, heads · width)
-        return True
-    if ordered and len(after) <= len(before) and not other <= one and _names_axes(before, after):
+    told = first or (ordered and len(after) <= len(before))  # (heads, nodes, width) as (nodes, heads · width)
+    if told and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
     if any(b % low or high % b for low, high, b in limits):  # an axis is cut across
@@ -349,10 +344,9 @@ def _moves_examples(view: Node) -> bool:
 
 def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether axes are products of others, in whatever order: (B, C, T, H) as (B · T, C, H)."""
-    return any(
-        all(math.prod(n for n, at in zip(before, place, strict=True) if at == i) == m for i, m in enumerate(after))
-        for place in product(range(len(after)), repeat=len(before))
-    )
+    places = product(range(len(after)), repeat=len(before))
+    pairs = ([*zip(before, place, strict=True)] for place in places)
+    return any(all(math.prod(n for n, at in each if at == i) == m for i, m in enumerate(after)) for each in pairs)
 
 
 def shapes_of(view: Node) -> str:
@@ -388,6 +382,7 @@ def cancelled(graph: Graph) -> Iterator[Node]:
 
 
 Bound = Callable[[Tensor], Tensor]
+Piece = tuple[int | None, int | None]  # first and last column
 
 
 def joined_at(root: Node | None, count: int) -> list[Node | None]:
@@ -399,9 +394,7 @@ def joined_at(root: Node | None, count: int) -> list[Node | None]:
 LOG, DISTANCE = "LogSoftmax", "distance"
 
 
-def ending(
-    root: Node, y: Tensor, pieces: Sequence[tuple[int | None, int | None]]
-) -> tuple[tuple[str, ...], Bound | None]:
+def ending(root: Node, y: Tensor, pieces: Sequence[Piece]) -> tuple[tuple[str, ...], Bound | None]:
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
     numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
 

@@ -124,8 +124,8 @@ class SignalPass:
         self.shares, self.kept = {"": 0.0}, dict[Any, str]()  # that dropouts drop, by path; paths by what they wrote
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
-        self.missing = ""
-        self.found: tuple[Signals | None, str] = (None, "")
+        self.signals: Signals | None = None
+        self.missing = ""  # why there are none
 
     @property
     def edges(self) -> list[GradientEdge]:
@@ -165,8 +165,7 @@ class SignalPass:
     def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what a module reads, before anything else hands it an alias of that."""
         x, *more = [*args, *kwargs.values()] or [None]
-        x = x if isinstance(x, Tensor) else None
-        self.entered[path] = x
+        self.entered[path] = x = x if isinstance(x, Tensor) else None
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
         if isinstance(module, nn.RNNCellBase):
             self.states[path].append(next(iter(tensors_in(more)), module.weight_hh.new_empty(0)))
@@ -256,9 +255,7 @@ class SignalPass:
         (1, *shape) at `edges` of the cotangent `own` (1, B, *out), the gradients of the examples' losses.
         """
         with self._telling():
-            self.found = None if self.missing else self._signals(y, gradients, own, loss), ""
-        if self.missing:
-            self.found = None, self.missing
+            self.signals = None if self.missing else self._signals(y, gradients, own, loss)
 
     def _signals(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> Signals:
         model, part, outputs = self.model, self.part, y.detach().double()

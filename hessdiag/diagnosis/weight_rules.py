@@ -345,10 +345,9 @@ def frozen(net: Net) -> Finding | None:
     places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o and o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
     kept = {p.name for p in net.weights if not p.trainable}
-    if any(_adapted(net, net.named[name]) for name in kept):
-        return None
     amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
-    if not 0 < len(amid) <= len(places) / 4:  # of adapters the rest is frozen, of a fine-tuned network the beginning
+    few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
+    if not few or any(_adapted(net, net.named[name]) for name in kept):
         return None
     message = f"{listed(amid)} {'is' if len(amid) == 1 else 'are'} frozen, amid layers that learn."
     advice = f"If that is not meant: `model.get_parameter({amid[0]!r}).requires_grad_()`."
@@ -365,16 +364,15 @@ def _adapted(net: Net, frozen: ParameterSignals) -> bool:
 def detached(net: Net) -> Finding | None:
     """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
-    blocks = tuple(p.name for p in sorted(cut, key=net.place, reverse=True))
-    if not blocks and (blocks := net.labelled("cancelled")):
+    if blocks := tuple(p.name for p in sorted(cut, key=net.place, reverse=True)):
+        message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
+        advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."
+        return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    if blocks := net.labelled("cancelled"):
         what = "is added and taken off again, as in x + (q - x): no gradient gets there"
         message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."
         return Finding("HD403", "warning", blocks, message, advice, 1.0, 0.0)
-    if not blocks:
-        return None
-    message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
-    advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."
-    return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    return None
 
 
 def left_out(net: Net) -> Finding | None:

@@ -79,13 +79,11 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
     `functional_call` write the swapped value into the user's model (pytorch#164759).
     """
     slots: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    names: dict[int, str] = {}
     for path, module in model.named_modules():  # distinct modules only
         for attribute, parameter in module._parameters.items():
             if parameter is not None:
                 slots[id(parameter)].append((path, attribute))
-                names.setdefault(id(parameter), f"{path}.{attribute}" if path else attribute)
-    return {names[key]: places for key, places in slots.items()}
+    return {".".join(filter(None, places[0])): places for places in slots.values()}
 
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
