@@ -138,11 +138,10 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
         return "mse", _of_values(targets.detach().double())
     if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None or loss.reduction != "mean":
         return "other", math.nan
-    classes = y.shape[loss.class_dim]
     if targets.shape == y.shape:
         return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
     labels = targets.detach().flatten().long()
-    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
+    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), y.shape[loss.class_dim])
 
 
 def _of_constant(

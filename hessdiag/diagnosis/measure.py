@@ -102,9 +102,8 @@ def measure(  # noqa: PLR0913, keyword-only options
             problem = problem.without(misread_in(problem, sums))
         if fit and (seen := found[0]) is not None:
             found = with_fit(problem, seen, settings.seed, again=partial(moments, problem, seen.examples)), ""
-        curvature = measure_curvature(problem, settings, memory)
         kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
-        measured.append(Measured(*kept, sums, curvature, *found))
+        measured.append(Measured(*kept, sums, measure_curvature(problem, settings, memory), *found))
     return measured
 
 

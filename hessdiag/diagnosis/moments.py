@@ -212,9 +212,8 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
     the more examples there are.
     """
     shape, loss = y.shape[1:], problem.loss
-    count = math.prod(shape)
     wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
-    if count <= 2 * wanted and not loss.couples:
+    if math.prod(shape) <= 2 * wanted and not loss.couples:
         values, vectors = torch.linalg.eigh(loss.hessian_matrix(y, part.targets).double())  # (B, N), (B, N, N)
         largest = values.abs().amax(dim=0)
         curved = largest > NO_CURVATURE * largest.max()

@@ -191,10 +191,9 @@ def _left_out(report: Report, scaled: nn.Module, batch: Batch) -> dict[str, str]
     invariant, y = scale_invariant(report), _outputs(scaled, batch, report.seed)
     found = {}
     for block in report.weights:
-        value = block.avg_sq_singular_value
         if block.name in invariant:
             found[block.name] = "a normalisation follows: the network does not depend on its scale"
-        elif block.lost_in_noise or not 0 < value < math.inf:
+        elif block.lost_in_noise or not 0 < block.avg_sq_singular_value < math.inf:
             found[block.name] = "its σ² is zero on this batch, undefined, or lost in sampling noise"
         else:
             try:

@@ -402,11 +402,10 @@ def ending(root: Node, y: Tensor, pieces: Sequence[Piece]) -> tuple[tuple[str, .
     """
     if parts := joined_at(root, len(pieces)):
         found = [*map(_bounds, parts)]
-        steps = [step for _, step in found]
 
         def joined(z: Tensor) -> Tensor:
-            each = zip(steps, pieces, strict=True)
-            return torch.cat([step(z[:, a:b]) if step else z[:, a:b] for step, (a, b) in each], 1)
+            each = zip(found, pieces, strict=True)
+            return torch.cat([step(z[:, a:b]) if step else z[:, a:b] for (_, step), (a, b) in each], 1)
 
         return next(((names, joined) for names, step in found if step), (("Cat",), None))
     *_, node = unchanged(root)

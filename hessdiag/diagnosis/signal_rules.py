@@ -123,15 +123,13 @@ def nothing_arrives(net: Net) -> Finding | None:
     passes = bool(lost) and all(o.x_sq > 0 and learns & {*o.sources} for o in lost)
     if passes and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
-    ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
-    blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
+    blocks = tuple(cut or [net.name_of(o.path) for o in lost]) or worst_first(steps)[: max(3, len(steps) // 3)]
     which = "The input of the last layer varies" if ends else "The outputs vary"
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     advice = BETWEEN if {*blocks} & {*net.labelled("sigmoid")} else advice
-    severity: Severity = "fault" if varying == 0 else "warning"  # no optimiser brings it back
-    return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
+    return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, SILENT)
 
 
 def even(net: Net) -> Finding | None:
@@ -302,8 +300,7 @@ def drowned(net: Net) -> Finding | None:
         return None
     varies, where, usual = thin[0].x_varies, thin[0].path, trimmed(100 * VARIES)
     message = f"Only {short(100 * varies)} % of the input of {where} varies between examples (usual: above {usual} %)."
-    advice = "Take a ReLU in place of that softmax."
-    return Finding("HD110", "warning", shared, message, advice, varies, VARIES)
+    return Finding("HD110", "warning", shared, message, "Take a ReLU in place of that softmax.", varies, VARIES)
 
 
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
@@ -487,8 +484,7 @@ def meeting(net: Net) -> Finding | None:
     readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
     told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign
-    severity: Severity = "note" if own or meant or not told else "warning"
-    return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
+    return Finding("HD122", "note" if own or meant or not told else "warning", blocks, message, advice, 1.0, 0.0)
 
 
 SHOWN = {

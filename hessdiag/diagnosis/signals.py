@@ -80,8 +80,7 @@ def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
         return sq, math.nan
     scaled = values / math.sqrt(sq)
     mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
-    deviation = float(scaled.sub_(mean).square_().sum(dtype=torch.float64))
-    share = deviation / (rows - 1) / mean.numel()
+    share = float(scaled.sub_(mean).square_().sum(dtype=torch.float64)) / (rows - 1) / mean.numel()
     return sq, share if share > (ROUNDINGS * torch.finfo(values.dtype).eps) ** 2 else 0.0
 
 
@@ -183,11 +182,10 @@ class SignalPass:
         noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__, "labels": ()})
         if not out.numel():  # an expert to which nothing of this batch was sent
             return
-        channel = _channel(module, out)
         noted.numbers["out_sq"], noted.numbers["out_varies"] = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
             "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
-            "samples": out.numel() // max(out.shape[channel], 1),
+            "samples": out.numel() // max(out.shape[_channel(module, out)], 1),
             "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():

@@ -86,8 +86,7 @@ def groups_forgotten(net: Net) -> Finding | None:
         times, own = root(worst), short(math.exp(misread[blocks[0]] / 2))
         message = f"{listed(blocks)}: {times}× too small for the {law} of the others, as if not divided by the groups."
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {own}."
-        severity: Severity = "note" if net.normalised else "warning"
-        return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
+        return Finding("HD204", "note" if net.normalised else "warning", blocks, message, advice, worst, GROUPS)
     return None
 
 
@@ -208,11 +207,10 @@ def identical_units(net: Net) -> Finding | None:
     if not (alike := tuple(p.name for p in drawn if p.unlike < limits[p.name])):
         return _one_frequency(net.signals.one_frequency)
     value = min(net.named[name].unlike for name in alike)
-    severity: Severity = "fault" if value < ALIKE else "warning"
     gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
     message = f"All units of {listed(alike)} have the same weights and {gradients}."
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
-    return Finding("HD208", severity, alike, message, advice, value, limits[alike[0]])
+    return Finding("HD208", "fault" if value < ALIKE else "warning", alike, message, advice, value, limits[alike[0]])
 
 
 def _one_frequency(table: str) -> Finding | None:
@@ -383,8 +381,7 @@ def left_out(net: Net) -> Finding | None:
     read = {net.siblings[p.name] for p in net.parameters if p.gradient == "some"}
     severity: Severity = "note" if read.issuperset(net.siblings[name] for name in blocks) else "warning"
     message = f"The loss does not read what is made of {listed(blocks)}."
-    advice = "If it is to be learnt: add its loss."
-    return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
+    return Finding("HD403", severity, blocks, message, "If it is to be learnt: add its loss.", float(len(blocks)), 0.0)
 
 
 def unused(net: Net) -> Finding | None:

@@ -148,9 +148,8 @@ def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | 
 
 def is_linear(module: nn.Module) -> bool:
     """A layer y = W x + b on the last dimension; transformers' `Conv1D` is one, with W stored as (inputs, outputs)."""
-    return isinstance(module, nn.Linear) or (
-        type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
-    )
+    of_transformers = type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
+    return of_transformers or isinstance(module, nn.Linear)
 
 
 def has_rule(module: nn.Module) -> bool:
@@ -160,14 +159,10 @@ def has_rule(module: nn.Module) -> bool:
 
 def looks_up(module: nn.Module) -> bool:
     """An embedding: rows of its weight, by number; one that weighs its gradient otherwise is none here."""
-    return (
-        isinstance(module, nn.Embedding)
-        and type(module).forward is nn.Embedding.forward
-        and module.max_norm is None
-        and not module.scale_grad_by_freq
-        and "weight" in module._parameters
-        and module.weight.numel() > 1
-    )
+    if not isinstance(module, nn.Embedding) or type(module).forward is not nn.Embedding.forward:
+        return False
+    plain = module.max_norm is None and not module.scale_grad_by_freq and "weight" in module._parameters
+    return plain and module.weight.numel() > 1
 
 
 def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:

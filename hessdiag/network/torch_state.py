@@ -52,11 +52,10 @@ def measuring(
     """
     if (default := torch.get_default_device().type) != "cpu":
         raise HessdiagError(f"torch's default device is {default}: measure inside `with torch.device('cpu'):`")
-    devices = {"cpu", *(parameter.device.type for parameter in model.parameters())}
     recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     plain = _without_cudnn if recurrent else nullcontext()
     with _process_wide, plain, torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
-        for device in sorted(devices):
+        for device in sorted({"cpu", *(parameter.device.type for parameter in model.parameters())}):
             stack.enter_context(torch.autocast(device, enabled=False))
         calls = _Calls(nn.ModuleList([model, *losses]))
         stack.callback(calls.put_back)
