@@ -59,10 +59,12 @@ STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 0.1  # change of most outputs by one rounding of the weights, where gradients say nothing; XNOR-Net: 0.07
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
-READ_ELSEWHERE = (
-    "its gradient is not the one that is found by replacing it where modules hold it:"
-    " the model also reads it from somewhere else, such as a list or a view of it"
-)
+READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
+READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
+
+
+Watched = tuple[Trace, list[GradientEdge]]  # a pass, and where gradients arrive at the inputs
+Squares = Callable[[Tensor], float]  # Σ v²
 
 
 def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool) -> tuple[Problem, set[str]]:
@@ -150,16 +152,14 @@ def finite_gradient(loss: Loss, gradient: Tensor, y: Tensor, targets: Tensor | N
 # Each example alone gives what it gives in the batch.
 
 
-def watch(
-    model: nn.Module, few: Batch, blocks: Sequence[Block], *, to_inputs: bool = True
-) -> tuple[Trace, list[GradientEdge]]:
+def watch(model: nn.Module, few: Batch, blocks: Sequence[Block], *, to_inputs: bool = True) -> Watched:
     """Run a few examples forward with the layers of the blocks traced; and where gradients arrive at the inputs."""
     part, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
     return trace(model, part, measured_layers(model, blocks), in_common=looked_up_in_common(blocks)), inputs
 
 
 def examples_apart(
-    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: tuple[Trace, list[GradientEdge]], *, seed: int,
+    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: Watched, *, seed: int,
     elsewhere: Sequence[Tensor] = (),
 ) -> tuple[set[str], tuple[str, ...], list[bool]]:  # fmt: skip
     """Check all pairs of a few examples.
@@ -264,8 +264,7 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None
     alone = call_alone(model, part.select(chosen)).detach()
     if alone.shape != y[chosen].shape:
         raise mixing()
-    off = _largest(alone - y[chosen])
-    if not off <= SAME[y.dtype] * _largest(y):
+    if not (off := _largest(alone - y[chosen])) <= SAME[y.dtype] * _largest(y):
         rounding = _moved_by_rounding(model, part, y)
         if float(rounding.median()) > CHAOS * float(y.abs().median()):
             what = "the model is chaotic: one rounding of its weights changes all outputs, so that gradients are noise"
@@ -356,10 +355,8 @@ def call_alone(model: nn.Module, part: Batch) -> Tensor:
     """
     try:
         return part.call(model)
-    except HessdiagError:  # a ValueError
-        raise
     except REFUSALS as error:
-        if is_out_of_memory(error):
+        if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         why = f"cannot be run: the model needs the rest of the batch ({one_line(error)}); keep examples apart"
         if part.size > 1:
@@ -470,9 +467,8 @@ class Sent:
 
 
 def gradients_agree(
-    problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *,
-    squares: Callable[[Tensor], float],
-) -> list[list[float]]:  # fmt: skip
+    problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *, squares: Squares
+) -> list[list[float]]:
     """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block."""
     model, blocks = problem.model, problem.blocks
     calls, phis = seen.calls, sent.phis
@@ -502,7 +498,7 @@ def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Col
     return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
 
 
-def _terms(block: Block, call: LayerCall, phi: Tensor, squares: Callable[[Tensor], float]) -> float:
+def _terms(block: Block, call: LayerCall, phi: Tensor, squares: Squares) -> float:
     """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, with the mean of ‖u_t‖² for each."""
     read = 1.0
     if block.kind != "bias" and call.input_edge is not None:

@@ -162,8 +162,7 @@ def tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch, y: Tens
             again, elsewhere = (watched(loss, z, part, calls.given)[0].silent for z in (y, other))
             term = next(a for a, b, c in zip(calls.silent, again, elsewhere, strict=True) if a == b != c)
             what = f"A term of the loss, {short(term)}, changes with the weights, and sends them no gradient."
-            advice = "Compute it of the outputs without `detach`, `no_grad`, `.item()`, NumPy or `argmax`."
-            calls.tell(what, advice)
+            calls.tell(what, "Compute it of the outputs without `detach`, `no_grad`, `.item()`, NumPy or `argmax`.")
 
 
 def tell_unasked(

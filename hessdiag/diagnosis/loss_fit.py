@@ -23,7 +23,7 @@ from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, tell_unasked, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, ending, holds_sigmoid, joined_at, unchanged
+from hessdiag.diagnosis.roles import Bound, Piece, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, backpropagate, numbers_written, parents_of, walk
@@ -57,8 +57,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         free, tried = not any(endless) and last != "LogSoftmax", few if costly else None
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bounds, free=free, tried=tried)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
-    if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
-        chance = math.nan
+    chance = math.nan if told or (len(endless) > 1 and any(endless)) else chance  # as by a margin, or without a least
     best = chance if math.isfinite(chance) else initial
     known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
@@ -137,11 +136,10 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
         return "mse", _of_values(targets.detach().double())
     if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None or loss.reduction != "mean":
         return "other", math.nan
-    classes = y.shape[loss.class_dim]
     if targets.shape == y.shape:
         return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
     labels = targets.detach().flatten().long()
-    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), classes)
+    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), y.shape[loss.class_dim])
 
 
 def _of_constant(
@@ -329,7 +327,7 @@ def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
 FAR, SAME_SLOPE = 1e3, 0.02
 
 
-def pieces_of(part: Batch) -> list[tuple[int | None, int | None]]:
+def pieces_of(part: Batch) -> list[Piece]:
     """First and last column of each tensor in outputs (B, N) that are of several; None where there is one."""
     if not isinstance(part.output, Layout):
         return [(None, None)]
@@ -458,9 +456,7 @@ def _pull(y: Tensor, own: Tensor) -> float:
     return min(math.sqrt(mean_sq(own)), math.sqrt(mean_sq(own * y)) / FELT)
 
 
-def _endless(
-    loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: tuple[int | None, int | None]
-) -> bool:
+def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: Piece) -> bool:
     """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall."""
     piece = slice(*columns)
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
@@ -534,8 +530,7 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     tokens = [
         (number, v) for number, v in enumerate(part.leaves)
         if v.dim() == 2 and v.dtype in (torch.long, torch.int) and all(v is not t for t in labels)
-        and len(v) == len(own) > 1
-        and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and bool((v != v[:1]).any())
+        and len(v) == len(own) > 1 and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and varies(v)
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
         match, told = _pulled_to(own, v)

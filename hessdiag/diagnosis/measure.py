@@ -102,9 +102,8 @@ def measure(  # noqa: PLR0913, keyword-only options
             problem = problem.without(misread_in(problem, sums))
         if fit and (seen := found[0]) is not None:
             found = with_fit(problem, seen, settings.seed, again=partial(moments, problem, seen.examples)), ""
-        curvature = measure_curvature(problem, settings, memory)
         kept = (batch.size, problem.blocks, problem.shape, problem.skipped)
-        measured.append(Measured(*kept, sums, curvature, *found))
+        measured.append(Measured(*kept, sums, measure_curvature(problem, settings, memory), *found))
     return measured
 
 
@@ -160,12 +159,12 @@ def bounded(memory: MemoryBudget, problem: Problem) -> MemoryBudget:
 class LayerMoments:
     """Second moments of one layer's surroundings, over elements and examples."""
 
+    multiplies: bool  # its input by its one learnable scalar
     x_sq: float  # E[x_l²]
     x_gradient_sq: float  # E[Δx_l²]
     out_sq: float  # E[x_{l+1}²]
     out_gradient_sq: float  # E[Δx_{l+1}²]
     out_curvature_sq: float  # the same with Δ the back-propagated S u, u ~ N(0, 1); times E[y²] for γ_curvature
-    multiplies: bool  # its input by its one learnable scalar
 
 
 @dataclass(frozen=True)
@@ -186,11 +185,9 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
     for owner in measured_layers(problem.model, problem.blocks):
         x_count, out_count, x_sq, dx, out_sq, dout, dcurved, more_than_multiplied = sums[f"layer {owner}"]
         if x_count:
-            layers[owner] = LayerMoments(
-                x_sq=_mean(x_sq, x_count), x_gradient_sq=_mean(dx, x_count), out_sq=_mean(out_sq, out_count),
-                out_gradient_sq=_mean(dout, out_count), out_curvature_sq=_mean(dcurved, out_count),
-                multiplies=not more_than_multiplied,
-            )  # fmt: skip
+            counts = (x_count, x_count, out_count, out_count, out_count)
+            means = map(_mean, (x_sq, dx, out_sq, dout, dcurved), counts)
+            layers[owner] = LayerMoments(not more_than_multiplied, *means)
     squared, without = {}, frozenset(block.name for block in problem.blocks if _is_rounding(problem, block, sums))
     for block in problem.blocks:
         square = float(sums[f"block {block.name}"][GradientColumn.SQ]) / float(sums["measured"])
@@ -228,14 +225,13 @@ def block_reports(
         norm = float(curvature.frobenius_sq[i, i])
         none = block.name in moments.without and matrix == "ggn" and not math.isnan(norm)
         sigma = 0.0 if none else norm / block.numel
-        row = BlockReport(
+        rows.append(BlockReport(
             **block.described, **scales, weight_sq=weight_sq, relative_ratio=math.nan,
             nu=scaling.nu(gradient_sq=moments.gradient_sq[block.name], weight_sq=weight_sq),
             avg_sq_singular_value=sigma, stderr=float(curvature.stderr[i, i]) / block.numel,
             ratio=scales["gamma"] / sigma if sigma > 0 and block.name not in moments.without else math.nan,
             products=int(curvature.products[i]), ended=ended, trace=0.0 if none else float(curvature.traces[i]),
-        )  # fmt: skip
-        rows.append(row)
+        ))  # fmt: skip
     usual = geometric_mean([row.ratio for row in rows if row.kind == "weight"])
     return tuple(replace(row, relative_ratio=row.ratio / usual) for row in rows)
 

@@ -7,12 +7,11 @@ formed. The same pass gives the signals of the network and checks how it is read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
 from hessdiag.diagnosis import checks
-from hessdiag.diagnosis.checks import GradientColumn
+from hessdiag.diagnosis.checks import GradientColumn, Squares
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import block_parameter
@@ -55,10 +54,9 @@ def sum_moments(
         HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
     """
     batch, joined = problem.batch, problem.coupled or problem.loss.couples
-    parts = [*batch.narrow(signals, batch.size).chunks(chunk)] if signals < batch.size else []
-    parts = [batch.narrow(0, signals), *parts] if signals else parts
-    if joined:
-        parts = [batch]
+    parts = [batch.narrow(0, signals)] if signals else []
+    parts += batch.narrow(signals, batch.size).chunks(chunk) if signals < batch.size else ()
+    parts = [batch] if joined else parts
     if problem.coupled:
         count = min(batch.size, LEAST if settings.quick else GRADIENTS)
         parts += batch.among_all([batch.size * n // count for n in range(count)]).chunks(1)
@@ -70,8 +68,7 @@ def sum_moments(
         if joined and part.within is None and part.size < batch.size:
             raise HessdiagError("out of memory with a whole batch, which belongs together: use a smaller one")
         first = signals and part.offset == batch.offset and part.within is None
-        how: dict[str, Any] = {"balanced": not settings.quick, "noted": problem.noted}
-        watched = SignalPass(problem.model, part, **how) if first else None
+        watched = SignalPass(problem.model, part, balanced=not settings.quick, noted=problem.noted) if first else None
         sums = _sums(problem, part, settings, mixed, watched, checked=part.numbers[0] in checked)
         if any(parameter.grad is not None for parameter in problem.model.parameters()):
             why = "where no gradient can be seen, as reversible blocks do: measure it without"
@@ -80,7 +77,7 @@ def sum_moments(
         return sums
 
     sums = sum_over(parts, measure, step="moments", gradients=PASSES * (len(parts) if problem.coupled else 1))
-    return sums, passes[0].found if passes else (None, "they were not asked for")
+    return sums, (passes[0].signals, passes[0].missing) if passes else (None, "they were not asked for")
 
 
 def misread_in(problem: Problem, sums: Sums) -> dict[str, str]:
@@ -153,7 +150,7 @@ def _sums(
 
 def _layer_sums(
     problem: Problem, part: Batch, seen: Trace, around: Sequence[tuple[Tensor | None, Tensor | None]],
-    curved: Tensor | None, squares: Callable[[Tensor], float],
+    curved: Tensor | None, squares: Squares,
 ) -> Sums:  # fmt: skip
     """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
 
@@ -186,9 +183,7 @@ def _added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor 
     return found
 
 
-def _call_sums(
-    module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Callable[[Tensor], float]
-) -> list[float]:
+def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Squares) -> list[float]:
     """One call: elements that it reads and writes, sums of the squares that `LayerMoments` has means of, and whether it
     does more than multiply by the layer's scalar.
     """
@@ -215,9 +210,8 @@ def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -
     the more examples there are.
     """
     shape, loss = y.shape[1:], problem.loss
-    count = math.prod(shape)
     wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
-    if count <= 2 * wanted and not loss.couples:
+    if math.prod(shape) <= 2 * wanted and not loss.couples:
         values, vectors = torch.linalg.eigh(loss.hessian_matrix(y, part.targets).double())  # (B, N), (B, N, N)
         largest = values.abs().amax(dim=0)
         curved = largest > NO_CURVATURE * largest.max()

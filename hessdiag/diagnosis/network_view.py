@@ -54,9 +54,8 @@ class Net:
         outputs = [path for path in self.backbone if "output" in self.layers[path].labels]
         self.head = outputs[-1] if outputs else None
         self.hidden = [path for path in self.backbone if path != self.head]
-        self.normalised = any(layer.normalises for layer in signals.layers) or (
-            not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
-        )
+        functional = not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
+        self.normalised = functional or any(layer.normalises for layer in signals.layers)
         self.residual = any("add" in layer.labels for layer in signals.layers)
 
     @property
@@ -141,10 +140,8 @@ def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:
     Of several numbers that one which makes the largest family, so that `blocks.3.conv2` belongs to `blocks.#.conv2`
     and not to `blocks.3.conv#`.
     """
-    choices = {
-        p.name: [f"{p.name[: m.start()]}#{p.name[m.end() :]}{p.shape}" for m in re.finditer(r"\d+", p.name)]
-        for p in parameters
-    }
+    found = ((p.name, p.shape, re.finditer(r"\d+", p.name)) for p in parameters)
+    choices = {name: [f"{name[: m.start()]}#{name[m.end() :]}{shape}" for m in each] for name, shape, each in found}
     members = Counter(key for keys in choices.values() for key in keys)
     return {name: max(keys, key=members.__getitem__) if keys else name for name, keys in choices.items()}
 

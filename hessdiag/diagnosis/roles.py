@@ -61,8 +61,7 @@ class Graph:
     """The autograd graph behind one output, with the nodes that normalisations read."""
 
     def __init__(self, root: Node, norms: Collection[Node], leaves: Collection[Node]) -> None:
-        self.root = root
-        self.norms = norms
+        self.root, self.norms = root, norms
         self.consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
         for node in walk(root, parents_of):
             for position, (parent, _) in enumerate(node.next_functions):
@@ -99,12 +98,8 @@ class Graph:
             found = []
             for after, position in self.consumers.get(node, ()):
                 factors = [parent for parent, _ in after.next_functions] if after.name().startswith("Mul") else []
-                if (
-                    len(factors) > 1
-                    and not _scaled_by(after)
-                    and factors[1 - position] not in self.constant
-                    and (node is leaf or passes_unchanged(node))
-                ):
+                gains = len(factors) > 1 and not _scaled_by(after) and factors[1 - position] not in self.constant
+                if gains and (node is leaf or passes_unchanged(node)):
                     uses.update({"branch"} if "add" in self.role_of(after).labels else ())
                 elif self._multiplies(after, position):
                     uses.update({"product"}, {"output"} & self.role_of(after).labels)
@@ -325,9 +320,8 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
     ordered = ordered and not _moves_examples(view)
     first = before[:1] != [examples] == after[:1] and before.count(examples) == 1
-    if first and not other <= one and _names_axes(before, after):  # (heads, nodes, width) as (nodes, heads · width)
-        return True
-    if ordered and len(after) <= len(before) and not other <= one and _names_axes(before, after):
+    told = first or (ordered and len(after) <= len(before))  # (heads, nodes, width) as (nodes, heads · width)
+    if told and not other <= one and _names_axes(before, after):
         return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
     if any(b % low or high % b for low, high, b in limits):  # an axis is cut across
@@ -349,10 +343,9 @@ def _moves_examples(view: Node) -> bool:
 
 def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
     """Whether axes are products of others, in whatever order: (B, C, T, H) as (B · T, C, H)."""
-    return any(
-        all(math.prod(n for n, at in zip(before, place, strict=True) if at == i) == m for i, m in enumerate(after))
-        for place in product(range(len(after)), repeat=len(before))
-    )
+    places = product(range(len(after)), repeat=len(before))
+    pairs = ([*zip(before, place, strict=True)] for place in places)
+    return any(all(math.prod(n for n, at in each if at == i) == m for i, m in enumerate(after)) for each in pairs)
 
 
 def shapes_of(view: Node) -> str:
@@ -388,6 +381,7 @@ def cancelled(graph: Graph) -> Iterator[Node]:
 
 
 Bound = Callable[[Tensor], Tensor]
+Piece = tuple[int | None, int | None]  # first and last column
 
 
 def joined_at(root: Node | None, count: int) -> list[Node | None]:
@@ -399,9 +393,7 @@ def joined_at(root: Node | None, count: int) -> list[Node | None]:
 LOG, DISTANCE = "LogSoftmax", "distance"
 
 
-def ending(
-    root: Node, y: Tensor, pieces: Sequence[tuple[int | None, int | None]]
-) -> tuple[tuple[str, ...], Bound | None]:
+def ending(root: Node, y: Tensor, pieces: Sequence[Piece]) -> tuple[tuple[str, ...], Bound | None]:
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
     numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
 
@@ -409,11 +401,10 @@ def ending(
     """
     if parts := joined_at(root, len(pieces)):
         found = [*map(_bounds, parts)]
-        steps = [step for _, step in found]
 
         def joined(z: Tensor) -> Tensor:
-            each = zip(steps, pieces, strict=True)
-            return torch.cat([step(z[:, a:b]) if step else z[:, a:b] for step, (a, b) in each], 1)
+            each = zip(found, pieces, strict=True)
+            return torch.cat([step(z[:, a:b]) if step else z[:, a:b] for (_, step), (a, b) in each], 1)
 
         return next(((names, joined) for names, step in found if step), (("Cat",), None))
     *_, node = unchanged(root)
@@ -468,9 +459,7 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
         return "square", F.softplus, torch.square
     if re.fullmatch("Sqrt|Norm|LinalgVectorNorm|EuclideanDist|Cdist", name):
         return DISTANCE, F.softplus, torch.abs
-    if name not in _RANGES:
-        return None
-    return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name])
+    return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name]) if name in _RANGES else None
 
 
 _RANGES: dict[str, tuple[Bound, Bound]] = {

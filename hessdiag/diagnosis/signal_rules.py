@@ -54,9 +54,7 @@ def initial_loss(net: Net) -> Finding | None:
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
-    if (
-        signals.output_sq < 1 and path and not logits
-    ):  # small outputs, and yet a bad guess: the bias does not know the labels
+    if signals.output_sq < 1 and path and not logits:  # yet a bad guess: the bias does not know the labels
         name = (net.bias_of(path) or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
@@ -76,13 +74,10 @@ def initial_loss(net: Net) -> Finding | None:
         advice = f"Draw {name} anew ({how_drawn(net, name)}): it holds what was in its memory, as `torch.empty` does."
     elif excess.get(name, 1.0) > 1:
         alike = [o for o in excess if net.siblings[o] == net.siblings[name] and excess[o] > excess[name] / 4]
-        factor, its = short(excess[name] ** -0.5), "so that its output is no larger than its input."
-        advice = f"Multiply {name} by {factor}, {its}"
-        if alike[1:]:
-            advice = f"Multiply each of {listed(alike)} by {factor}, {its}"
-    return Finding(
-        "HD101", graded(surely, warn, fault) if blocks or classes else "note", blocks, message, advice, ratio, note
-    )
+        which, factor = f"each of {listed(alike)}" if alike[1:] else name, short(excess[name] ** -0.5)
+        advice = f"Multiply {which} by {factor}, so that its output is no larger than its input."
+    severity = graded(surely, warn, fault) if blocks or classes else "note"
+    return Finding("HD101", severity, blocks, message, advice, ratio, note)
 
 
 def _excesses(net: Net) -> dict[str, float]:
@@ -112,8 +107,7 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
-    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
-    opens = any(p.gradient == "some" for p in zeros)
+    opens = any(p.gradient == "some" for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute)
     if not varying <= SILENT or net.zero_heads or later or opens:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -128,15 +122,13 @@ def nothing_arrives(net: Net) -> Finding | None:
     passes = bool(lost) and all(o.x_sq > 0 and learns & {*o.sources} for o in lost)
     if passes and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
-    ahead = tuple(net.name_of(o.path) for o in lost)
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
-    blocks = tuple(cut) or ahead or worst_first(steps)[: max(3, len(steps) // 3)]
+    blocks = tuple(cut or [net.name_of(o.path) for o in lost]) or worst_first(steps)[: max(3, len(steps) // 3)]
     which = "The input of the last layer varies" if ends else "The outputs vary"
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     advice = BETWEEN if {*blocks} & {*net.labelled("sigmoid")} else advice
-    severity: Severity = "fault" if varying == 0 else "warning"  # no optimiser brings it back
-    return Finding("HD102", severity, blocks, message, advice, varying, SILENT)
+    return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, SILENT)
 
 
 def even(net: Net) -> Finding | None:
@@ -218,26 +210,23 @@ def raw_inputs(net: Net) -> Finding | None:
     value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
         return _alike(net)
-    where = path or "the model"
     limit, usual = (INPUT_SQ, "below") if value > INPUT_SQ else (SMALL_INPUT_SQ, "above")
     size, graver = root(value), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
-    message = f"The inputs at {where} are not standardised: of size {size} (usual: {usual} {root(limit)})."
-    advice = STANDARDISE
+    where = f"The inputs at {path or 'the model'} are not standardised"
+    message = f"{where}: of size {size} (usual: {usual} {root(limit)})."
     rescaled = "norm" in net.layers[path].labels or (net.normalised and not net.residual)  # on the way
-    return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, advice, value, limit)
+    return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, STANDARDISE, value, limit)
 
 
 def _alike(net: Net) -> Finding | None:
     """HD105 of inputs that are mostly one constant, in which examples hardly differ."""
     firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources}
-    hit = [o for o in firsts if 0 < firsts[o] < VARIES]
-    if not hit:
+    if not (hit := [o for o in firsts if 0 < firsts[o] < VARIES]):
         return None
     path = min(hit, key=firsts.__getitem__)
     usual, least, where = trimmed(100 * VARIES), short(100 * firsts[path]), path or "the model"
     message = f"Only {least} % of the inputs at {where} varies between examples (usual: above {usual} %)."
-    advice = STANDARDISE
-    return Finding("HD105", "warning", (net.name_of(path),), message, advice, firsts[path], VARIES)
+    return Finding("HD105", "warning", (net.name_of(path),), message, STANDARDISE, firsts[path], VARIES)
 
 
 def raw_targets(net: Net) -> Finding | None:
@@ -252,10 +241,11 @@ def raw_targets(net: Net) -> Finding | None:
         return None
     size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
     where = path or "the model"
-    message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
-    deviation = root(signals.chance_loss)
-    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
-    if not squared:
+    if squared:
+        deviation = root(signals.chance_loss)
+        message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
+        advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
+    else:
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
         advice = "Standardise the targets, or scale that term down."
     grade: Severity = "fault" if squared and net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
@@ -274,8 +264,7 @@ def operations(net: Net) -> Finding | None:
     read = {path: net.layers[path].x_sq for path in net.backbone}
     apart = {(read[o], net.layers[o].sources): o for o in net.backbone}.values()  # what several read counts once
     grown = {net.name_of(o): math.log(read[o] / written[o]) for o in apart if read[o] > written[o] > 0}
-    total = math.exp(sum(grown.values()))
-    if not total > GROWN:
+    if not (total := math.exp(sum(grown.values()))) > GROWN:
         return None
     blocks = worst_first({name: times for name, times in grown.items() if times > max(grown.values()) / 4})
     wrote = worst_first({o: net.layers[o].out_sq for o in net.layers[net.named[blocks[0]].owners[0]].sources})
@@ -289,11 +278,8 @@ def operations(net: Net) -> Finding | None:
 
 def _fed_back(net: Net) -> Finding | None:
     """HD115 of what is applied again and again, as in a recurrence or an integrator."""
-    grown = {
-        net.name_of(o): layer.x_sq_last / layer.x_sq
-        for o, layer in net.layers.items()
-        if o in net.weight_of and layer.x_sq_last > max(LARGE, GROWN * layer.x_sq) and layer.x_sq > 0
-    }
+    held = [(net.name_of(o), layer) for o, layer in net.layers.items() if o in net.weight_of and layer.x_sq > 0]
+    grown = {name: o.x_sq_last / o.x_sq for name, o in held if o.x_sq_last > max(LARGE, GROWN * o.x_sq)}
     if not (blocks := worst_first(grown)):
         return None
     times, usual = root(grown[blocks[0]]), root(GROWN)
@@ -311,8 +297,7 @@ def drowned(net: Net) -> Finding | None:
         return None
     varies, where, usual = thin[0].x_varies, thin[0].path, trimmed(100 * VARIES)
     message = f"Only {short(100 * varies)} % of the input of {where} varies between examples (usual: above {usual} %)."
-    advice = "Take a ReLU in place of that softmax."
-    return Finding("HD110", "warning", shared, message, advice, varies, VARIES)
+    return Finding("HD110", "warning", shared, message, "Take a ReLU in place of that softmax.", varies, VARIES)
 
 
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
@@ -323,10 +308,8 @@ def out_of_reach(net: Net) -> Finding | None:
     signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
     if alike and signals.bounded in BOUNDED:
-        message = f"The {signals.bounded} at the end writes the same for every example."
-        advice = (
-            f"Return a sigmoid of the outputs of {listed(blocks[:1])}, or these as they are if the loss takes logits."
-        )
+        message, first = f"The {signals.bounded} at the end writes the same for every example.", listed(blocks[:1])
+        advice = f"Return a sigmoid of the outputs of {first}, or these as they are if the loss takes logits."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if unasked := _unasked(net):
         return Finding("HD113", *unasked)
@@ -357,39 +340,38 @@ def out_of_reach(net: Net) -> Finding | None:
     if signals.bounded == "cosine":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse" and not signals.beyond and (logits or ends in ("sigmoid", "softmax")):
-        advice, behind = f"Return the outputs of {listed(blocks)} without the {ends}", ", or behind a sigmoid where"
-        why = ": the loss takes more than that." if logits or ends != "softmax" else f"{behind} it takes probabilities."
-        advice += why
+        more = logits or ends != "softmax"
+        why = ": the loss takes more than that." if more else ", or behind a sigmoid where it takes probabilities."
+        advice = f"Return the outputs of {listed(blocks)} without the {ends}{why}"
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
 
 
 def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
-    if net.signals.takes:
-        return Finding("HD113", "warning", blocks, net.signals.takes, net.signals.remedy, 1.0, 0.0)
-    if net.signals.felt < FELT and not (net.learnt or (net.signals.loss_kind == "other" and not net.signals.felt)):
-        message = f"The loss sends a gradient to {short(100 * net.signals.felt)} % of the examples (usual: all)."
+    signals = net.signals
+    if signals.takes:
+        return Finding("HD113", "warning", blocks, signals.takes, signals.remedy, 1.0, 0.0)
+    if signals.felt < FELT and not (net.learnt or (signals.loss_kind == "other" and not signals.felt)):
+        message = f"The loss sends a gradient to {short(100 * signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
-        return Finding("HD113", "warning", blocks, message, advice, net.signals.felt, FELT)
-    if net.signals.summed > WEIGHS:
-        times, usual = short(net.signals.summed), trimmed(WEIGHS)
-        message = f"A loss term that is a sum over the batch drowns another, which is a mean: {times}× its gradient"
+        return Finding("HD113", "warning", blocks, message, advice, signals.felt, FELT)
+    if signals.summed > WEIGHS:
+        times, usual = short(signals.summed), trimmed(WEIGHS)
+        what = f"A loss term that is a sum over the batch drowns another, which is a mean: {times}× its gradient"
         advice = "Take the mean over the examples of both: `.sum(1).mean()`."
-        return Finding(
-            "HD113", "warning", blocks, f"{message} (usual: below {usual}×).", advice, net.signals.summed, WEIGHS
-        )
-    if net.signals.outweighs == math.inf:
+        return Finding("HD113", "warning", blocks, f"{what} (usual: below {usual}×).", advice, signals.summed, WEIGHS)
+    if signals.outweighs == math.inf:
         message = "A loss term without targets falls without end as its outputs grow: its sign is the opposite one."
         return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
-    if net.signals.outweighs > WEIGHS:
-        times, usual = short(net.signals.outweighs), trimmed(WEIGHS)
+    if signals.outweighs > WEIGHS:
+        times, usual = short(signals.outweighs), trimmed(WEIGHS)
         message = f"A loss term without targets drowns the rest: {times}× what that gains (usual: below {usual}×)."
         advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
-        return Finding("HD113", "warning", latent, message, advice, net.signals.outweighs, WEIGHS)
-    if net.signals.would_broadcast:
-        message = f"nn.MSELoss would broadcast {net.signals.would_broadcast}; here each output has its own target."
+        return Finding("HD113", "warning", latent, message, advice, signals.outweighs, WEIGHS)
+    if signals.would_broadcast:
+        message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     return None
 
@@ -495,8 +477,7 @@ def meeting(net: Net) -> Finding | None:
     readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
     told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign
-    severity: Severity = "note" if own or meant or not told else "warning"
-    return Finding("HD122", severity, blocks, message, advice, 1.0, 0.0)
+    return Finding("HD122", "note" if own or meant or not told else "warning", blocks, message, advice, 1.0, 0.0)
 
 
 SHOWN = {
@@ -538,8 +519,7 @@ def linear_pair(net: Net) -> Finding | None:
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
     wide = {o: p.name for o, p in net.weight_of.items() if p.fan_out >= CHANCE}
-    idle = [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
-    if idle:
+    if idle := [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]:
         message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
         advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)

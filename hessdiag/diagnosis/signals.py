@@ -48,6 +48,9 @@ from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import backpropagate, kept_aside
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
+Gradients = Mapping[str, Tensor | None]  # by name of the parameter
+Parameters = Mapping[str, nn.Parameter]
+
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
@@ -77,8 +80,7 @@ def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
         return sq, math.nan
     scaled = values / math.sqrt(sq)
     mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
-    deviation = float(scaled.sub_(mean).square_().sum(dtype=torch.float64))
-    share = deviation / (rows - 1) / mean.numel()
+    share = float(scaled.sub_(mean).square_().sum(dtype=torch.float64)) / (rows - 1) / mean.numel()
     return sq, share if share > (ROUNDINGS * torch.finfo(values.dtype).eps) ** 2 else 0.0
 
 
@@ -103,14 +105,6 @@ class _Noted:
     x_edge: GradientEdge | None = None
     again: Tensor | None = None  # what it read in its last call, if that was not the first
 
-    def send_back(self, gradient: Tensor | None, x_gradient: Tensor | None, examples: int) -> None:
-        """Note the gradients where it writes and where it reads; None where there is no way to it."""
-        sq = 0.0 if gradient is None else mean_sq(gradient)
-        total = 0.0 if gradient is None else sq * gradient.numel() / examples
-        self.numbers |= {"out_gradient_sq": sq, "out_gradient_total": total}
-        if self.x_edge is not None:
-            self.numbers["x_gradient_sq"] = 0.0 if x_gradient is None else mean_sq(x_gradient)
-
 
 class SignalPass:
     """What the hooks note of one forward pass of some examples, and places to differentiate at.
@@ -126,14 +120,11 @@ class SignalPass:
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
-        self.shares, self.kept = (
-            {"": 0.0},
-            dict[Any, str](),
-        )  # that dropouts drop, by path; and theirs by what they read
+        self.shares, self.kept = {"": 0.0}, dict[Any, str]()  # that dropouts drop, by path; paths by what they wrote
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
-        self.missing = ""
-        self.found: tuple[Signals | None, str] = (None, "")
+        self.signals: Signals | None = None
+        self.missing = ""  # why there are none
 
     @property
     def edges(self) -> list[GradientEdge]:
@@ -173,8 +164,7 @@ class SignalPass:
     def _enter(self, path: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what a module reads, before anything else hands it an alias of that."""
         x, *more = [*args, *kwargs.values()] or [None]
-        x = x if isinstance(x, Tensor) else None
-        self.entered[path] = x
+        self.entered[path] = x = x if isinstance(x, Tensor) else None
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
         if isinstance(module, nn.RNNCellBase):
             self.states[path].append(next(iter(tensors_in(more)), module.weight_hh.new_empty(0)))
@@ -192,11 +182,10 @@ class SignalPass:
         noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__, "labels": ()})
         if not out.numel():  # an expert to which nothing of this batch was sent
             return
-        channel = _channel(module, out)
         noted.numbers["out_sq"], noted.numbers["out_varies"] = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
             "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
-            "samples": out.numel() // max(out.shape[channel], 1),
+            "samples": out.numel() // max(out.shape[_channel(module, out)], 1),
             "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():
@@ -245,7 +234,8 @@ class SignalPass:
         tensors = {id(node.variable): node.variable for node in graph.consumers if hasattr(node, "variable")}
         strangers = {key: leaf for key, leaf in tensors.items() if key not in known}
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
-        made = [tuple(p.shape) for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
+        made = [p.shape for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
+        missing = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
         most = max(self.shares, key=self.shares.__getitem__)
         if self.shares[most] < DROPPED:
             ends = [self.kept[node] for node in unchanged(y.grad_fn) if node in self.kept]
@@ -253,10 +243,7 @@ class SignalPass:
         return uses, {
             "dropped": most if self.shares[most] else "",
             "dropped_share": self.shares[most],
-            "unregistered": (
-                *(kept[key] for key in kept if key in strangers),
-                *(f"Parameter{shape}" for shape in made),
-            ),
+            "unregistered": missing,
             "sources": tuple(written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),
         }
@@ -266,9 +253,7 @@ class SignalPass:
         (1, *shape) at `edges` of the cotangent `own` (1, B, *out), the gradients of the examples' losses.
         """
         with self._telling():
-            self.found = None if self.missing else self._signals(y, gradients, own, loss), ""
-        if self.missing:
-            self.found = None, self.missing
+            self.signals = None if self.missing else self._signals(y, gradients, own, loss)
 
     def _signals(self, y: Tensor, gradients: Sequence[Tensor | None], own: Tensor, loss: Loss) -> Signals:
         model, part, outputs = self.model, self.part, y.detach().double()
@@ -279,9 +264,11 @@ class SignalPass:
         for layer in self.layers.values():
             if layer.again is not None and layer.again.numel():
                 layer.numbers["x_sq_last"] = mean_sq(layer.again)
-            at_output = next(found) if layer.edge is not None else None
-            at_input = next(found) if layer.x_edge is not None else None
-            layer.send_back(at_output, at_input, part.size)
+            if layer.edge is not None and (gradient := next(found)) is not None:  # else there is no way to it
+                sq = mean_sq(gradient)
+                layer.numbers |= {"out_gradient_sq": sq, "out_gradient_total": sq * gradient.numel() / part.size}
+            if layer.x_edge is not None:
+                layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
@@ -298,14 +285,14 @@ class SignalPass:
         )  # fmt: skip
 
     def _of_parameters(
-        self, gradients: Mapping[str, Tensor | None], uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
+        self, gradients: Gradients, uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
         loss: Loss, left: dict[str, Gradient],
     ) -> tuple[ParameterSignals, ...]:  # fmt: skip
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
         not depend on it.
         """
-        radial = _radial_shares(self.model, self.parameters, self.part, layers) if self.balanced else {}
-        opened, later = _opened(self.model, self.part, loss, gradients, self.trainable)
+        radial = self._radial_shares(layers) if self.balanced else {}
+        opened, later = self._opened(loss, gradients)
         states = opened | self._unreached(gradients) | left
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
@@ -328,7 +315,57 @@ class SignalPass:
             ))  # fmt: skip
         return tuple(rows)
 
-    def _is_even(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> bool:
+    def _radial_shares(self, layers: Sequence[LayerSignals]) -> dict[str, float]:
+        """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
+        behind = {layer.path for layer in layers if "norm" in layer.labels}
+        weights = {name: p for name, p in self.parameters.items() if p.dim() > 1 and name.rpartition(".")[0] in behind}
+        if not weights or not any(layer.normalises for layer in layers):
+            return {}
+        few = self.part.narrow(0, FEW)
+        y = few.call(self.model)
+        sent = torch.stack([noise_like(y.detach(), few, number) for number in range(1, NOISES + 1)])
+        found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
+        shares = {}
+        for (name, p), gradients in zip(weights.items(), found, strict=True):
+            each = [] if gradients is None else [_radial_share(p.detach().double(), g.double()) for g in gradients]
+            shares[name] = math.nan if not each or any(map(math.isnan, each)) else max(each)
+        return shares
+
+    def _opened(self, loss: Loss, gradients: Gradients) -> tuple[dict[str, Gradient], Gradients]:
+        """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
+
+        What is next to nothing then may be small and no rounding: other weights close by tell.
+        """
+        model, part = self.model, self.part
+        weights = {n: p for n, p in self.parameters.items() if self.trainable[n] and gradients[n] is not None}
+        asleep, opened = {name for name in weights if _state(gradients[name]) == "zero"}, set[str]()
+
+        def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
+            with others:
+                y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in weights}
+                own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
+                found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
+            return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
+
+        def awake(gradients: Gradients) -> set[str]:
+            sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
+            usual = median([size for name, size in sizes.items() if name not in asleep] or [0.0])
+            return {name for name in asleep & sizes.keys() if sizes[name] > OPENED * usual or not math.isfinite(usual)}
+
+        try:
+            for _ in range(STEPS):
+                if opened == asleep:
+                    break
+                weights = _stepped(weights, gradients)
+                gradients = within(holding(model, weights))
+                opened |= awake(gradients)
+            if any(_state(gradients.get(name)) == "some" for name in asleep - opened):
+                opened |= awake(within(moved(model, 0)))
+        except REFUSALS:  # nothing is known
+            opened = asleep
+        return dict.fromkeys(opened, "later"), gradients
+
+    def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""
         targets = self.part.targets
         if y.dim() < 3 or targets is None or targets.shape[:2] != y.shape[:2] or not varies(targets.transpose(0, 1)):
@@ -358,9 +395,7 @@ class SignalPass:
             return False
         return float((at[example, one] - at[example, two]).abs().amax()) < SEEN * float(at.abs().max())
 
-    def _left_out(
-        self, y: Tensor, own: Tensor, gradients: Mapping[str, Tensor | None], loss: Loss
-    ) -> dict[str, Gradient]:
+    def _left_out(self, y: Tensor, own: Tensor, gradients: Gradients, loss: Loss) -> dict[str, Gradient]:
         """Parameters whose gradient is zero, and that reach outputs on which the loss does not depend."""
         zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
         flat = (own == 0).all(0)
@@ -379,14 +414,14 @@ class SignalPass:
         found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
 
-    def _unreached(self, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
+    def _unreached(self, gradients: Gradients) -> dict[str, Gradient]:
         """Parameters without a gradient that the outputs depend on, and those that are used for nothing."""
         cut = _detached(self.model, self.part, gradients)
         none = {name: p for name, p in self.parameters.items() if gradients[name] is None and name not in cut}
         found = cut | _unread(self.model, self.part, none)
         return found | _by_chance(self.model, self.part, {name: p for name, p in none.items() if name not in found})
 
-    def _ignored(self, y: Tensor, gradients: Mapping[str, Tensor | None]) -> tuple[str, ...]:
+    def _ignored(self, y: Tensor, gradients: Gradients) -> tuple[str, ...]:
         """A state that is not carried on, or an input that the outputs do not depend on, whichever example's it is; and
         the first layer that reads it.
         """
@@ -419,11 +454,9 @@ class SignalPass:
                 continue
             if meant is None or length or not (varies(value) and (varies(y) or (self.part.as_one and self.part.rows))):
                 continue
-            values = self.part.leaves
-            values[number] = value.flip(0)
-            if columns:
-                values[number] = value.clone()
-                values[number][:, columns] = value[:, columns].flip(0)
+            values, at = self.part.leaves, (slice(None), columns) if columns else ...
+            values[number] = value.clone()
+            values[number][at] = value[at].flip(0)
             with suppress(*REFUSALS):  # of inputs that have to fit each other
                 other = self.part.with_leaves(values)
                 if torch.equal(other.call(self.model), y):
@@ -500,8 +533,8 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
     known, rows = dict[tuple[float, ...], int](), y.flatten(1)[:, :SEVERAL].tolist()
     pairs = [(number, known.setdefault(tuple(row), number)) for number, row in enumerate(rows)]
-    pairs = [(a, b) for a, b in pairs if a != b and any(not torch.equal(v[a], v[b]) for v in inputs)]
-    pairs = [(a, b) for a, b in pairs if torch.equal(y[a], y[b])]
+    pairs = [(a, b) for a, b in pairs if a != b and torch.equal(y[a], y[b])]
+    pairs = [(a, b) for a, b in pairs if any(not torch.equal(v[a], v[b]) for v in inputs)]
     for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):
         with suppress(*REFUSALS), moved(model, seed, FAR):
             other = batch.call(model).detach()
@@ -509,73 +542,18 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     return len(pairs) / len(y)
 
 
-def _radial_shares(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], batch: Batch, layers: Sequence[LayerSignals]
-) -> dict[str, float]:
-    """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
-    behind = {layer.path for layer in layers if "norm" in layer.labels}
-    weights = {name: p for name, p in parameters.items() if p.dim() > 1 and name.rpartition(".")[0] in behind}
-    if not weights or not any(layer.normalises for layer in layers):
-        return {}
-    few = batch.narrow(0, FEW)
-    y = few.call(model)
-    sent = torch.stack([noise_like(y.detach(), few, number) for number in range(1, NOISES + 1)])
-    found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
-    shares = {}
-    for (name, p), gradients in zip(weights.items(), found, strict=True):
-        each = [] if gradients is None else [_radial_share(p.detach().double(), g.double()) for g in gradients]
-        shares[name] = math.nan if not each or any(map(math.isnan, each)) else max(each)
-    return shares
-
-
 def _radial_share(w: Tensor, g: Tensor) -> float:
     norms = float(w.square().sum() * g.square().sum())
     return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
 
 
-def _stepped(parameters: Mapping[str, nn.Parameter], gradients: Mapping[str, Tensor | None]) -> dict[str, nn.Parameter]:
+def _stepped(parameters: Parameters, gradients: Gradients) -> dict[str, nn.Parameter]:
     """Copies of what has a gradient, a first step of Adam away."""
     found = ((name, p, gradients[name]) for name, p in parameters.items())
     return {name: nn.Parameter(p.detach() - RATE * g.sign()) for name, p, g in found if g is not None}
 
 
-def _opened(
-    model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None], trainable: Mapping[str, bool]
-) -> tuple[dict[str, Gradient], Mapping[str, Tensor | None]]:
-    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
-
-    What is next to nothing then may be small and no rounding: other weights close by tell.
-    """
-    weights = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
-    asleep, opened = {name for name in weights if _state(gradients[name]) == "zero"}, set[str]()
-
-    def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
-        with others:
-            y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in weights}
-            own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-            found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
-        return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
-
-    def awake(gradients: Mapping[str, Tensor | None]) -> set[str]:
-        sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
-        usual = median([size for name, size in sizes.items() if name not in asleep] or [0.0])
-        return {name for name in asleep & sizes.keys() if sizes[name] > OPENED * usual or not math.isfinite(usual)}
-
-    try:
-        for _ in range(STEPS):
-            if opened == asleep:
-                break
-            weights = _stepped(weights, gradients)
-            gradients = within(holding(model, weights))
-            opened |= awake(gradients)
-        if any(_state(gradients.get(name)) == "some" for name in asleep - opened):
-            opened |= awake(within(moved(model, 0)))
-    except REFUSALS:  # nothing is known
-        opened = asleep
-    return dict.fromkeys(opened, "later"), gradients
-
-
-def _detached(model: nn.Module, batch: Batch, gradients: Mapping[str, Tensor | None]) -> dict[str, Gradient]:
+def _detached(model: nn.Module, batch: Batch, gradients: Gradients) -> dict[str, Gradient]:
     """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
     few, found = batch.narrow(0, COMPARED), set()
     without = [name for name, g in gradients.items() if g is None]  # those of a module one after the other
@@ -612,7 +590,7 @@ class _Used(TorchFunctionMode):
         return result
 
 
-def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
+def _unread(model: nn.Module, batch: Batch, parameters: Parameters) -> dict[str, Gradient]:
     """Parameters that are used, and of which nothing depends that the model returns, beside the outputs as well."""
     with _Used() as used:
         returned = [y for y in tensors_in(batch.narrow(0, 2).run(model)) if y.requires_grad] if parameters else []
@@ -622,7 +600,7 @@ def _unread(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Paramete
     return {name: "unread" for (name, p), g in pairs if g is None and id(p) in used.ids}
 
 
-def _by_chance(model: nn.Module, batch: Batch, parameters: Mapping[str, nn.Parameter]) -> dict[str, Gradient]:
+def _by_chance(model: nn.Module, batch: Batch, parameters: Parameters) -> dict[str, Gradient]:
     """Parameters that outputs depend on at other draws, of a model that draws which of its layers run."""
     found: dict[str, Gradient] = {}
     for number in range(DRAWN if parameters and (batch.noise or draws_outside()) else 0):
@@ -640,15 +618,12 @@ def _rows(gradient: Tensor) -> int:
 
 
 def _state(gradient: Tensor | None) -> Gradient:
-    if gradient is None:
-        return "none"
-    return "zero" if largest_entry(gradient) < TINY else "some"
+    return "none" if gradient is None else "zero" if largest_entry(gradient) < TINY else "some"
 
 
 def _statistics(w: Tensor) -> dict[str, Any]:
     """Moments of the entries over the largest of them, so that none over- or underflows."""
-    top = largest_entry(w)
-    if not 0 < top < math.inf:
+    if not 0 < (top := largest_entry(w)) < math.inf:
         return {"weight_sq": top, "mean": 0.0, "unlike": 1.0, "kurtosis": math.nan, "largest": 0.0, "zeros": 1.0}
     scaled = w / top
     sq, mean = float(scaled.square().mean()), float(scaled.mean())
@@ -670,6 +645,5 @@ def _fans(module: nn.Module, w: Tensor) -> dict[str, Any]:
     if w.dim() < 2:
         return {}
     groups = int(getattr(module, "groups", 1))
-    inputs_first = stores_inputs_first(module)
-    n, m = (w.shape[0] // groups, w.shape[1]) if inputs_first else (w.shape[1], w.shape[0] // groups)
+    n, m = (w.shape[0] // groups, w.shape[1]) if stores_inputs_first(module) else (w.shape[1], w.shape[0] // groups)
     return {"fan_in": n, "fan_out": m, "kernel": math.prod(w.shape[2:]), "groups": groups}

@@ -86,8 +86,7 @@ def groups_forgotten(net: Net) -> Finding | None:
         times, own = root(worst), short(math.exp(misread[blocks[0]] / 2))
         message = f"{listed(blocks)}: {times}× too small for the {law} of the others, as if not divided by the groups."
         advice = f"Divide the {law} by `groups`: multiply each by the root of its groups, {blocks[0]} by {own}."
-        severity: Severity = "note" if net.normalised else "warning"
-        return Finding("HD204", severity, blocks, message, advice, worst, GROUPS)
+        return Finding("HD204", "note" if net.normalised else "warning", blocks, message, advice, worst, GROUPS)
     return None
 
 
@@ -124,10 +123,10 @@ def large_bias(net: Net) -> Finding | None:
                 hit.setdefault(net.name_of(path), 0.0)
     if not (blocks := worst_first(hit)):
         return None
-    worst, usual = net.named[blocks[0]].weight_sq, root(BIAS)
-    message = f"The bias {blocks[0]} is of size {root(worst)} (usual: below {usual}):"
+    worst = net.named[blocks[0]].weight_sq
+    what = f"The bias {blocks[0]} is of size {root(worst)} (usual: below {root(BIAS)})"
     advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({blocks[0]!r}))`."
-    return Finding("HD205", "warning", blocks, f"{message} it drowns the inputs of its layer.", advice, worst, BIAS)
+    return Finding("HD205", "warning", blocks, f"{what}: it drowns the inputs of its layer.", advice, worst, BIAS)
 
 
 def above_scheme(net: Net) -> Finding | None:
@@ -208,11 +207,10 @@ def identical_units(net: Net) -> Finding | None:
     if not (alike := tuple(p.name for p in drawn if p.unlike < limits[p.name])):
         return _one_frequency(net.signals.one_frequency)
     value = min(net.named[name].unlike for name in alike)
-    severity: Severity = "fault" if value < ALIKE else "warning"
     gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
     message = f"All units of {listed(alike)} have the same weights and {gradients}."
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
-    return Finding("HD208", severity, alike, message, advice, value, limits[alike[0]])
+    return Finding("HD208", "fault" if value < ALIKE else "warning", alike, message, advice, value, limits[alike[0]])
 
 
 def _one_frequency(table: str) -> Finding | None:
@@ -337,9 +335,8 @@ def unregistered(net: Net) -> Finding | None:
     if not names:
         return None
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
-    advice = (
-        "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: an optimizer sees no others."
-    )
+    advice = "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: "
+    advice += "an optimizer sees no others."
     return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
 
 
@@ -348,10 +345,9 @@ def frozen(net: Net) -> Finding | None:
     places = {p.name: net.order[o] for p in net.weights for o in p.owners[:1] if o and o in net.order}
     learn = [place for name, place in places.items() if net.named[name].trainable] or [0]
     kept = {p.name for p in net.weights if not p.trainable}
-    if any(_adapted(net, net.named[name]) for name in kept):
-        return None
     amid = tuple(name for name, at in places.items() if name in kept and min(learn) < at < max(learn))
-    if not 0 < len(amid) <= len(places) / 4:  # of adapters the rest is frozen, of a fine-tuned network the beginning
+    few = 0 < len(amid) <= len(places) / 4  # of adapters the rest is frozen, of a fine-tuned network the beginning
+    if not few or any(_adapted(net, net.named[name]) for name in kept):
         return None
     message = f"{listed(amid)} {'is' if len(amid) == 1 else 'are'} frozen, amid layers that learn."
     advice = f"If that is not meant: `model.get_parameter({amid[0]!r}).requires_grad_()`."
@@ -368,17 +364,15 @@ def _adapted(net: Net, frozen: ParameterSignals) -> bool:
 def detached(net: Net) -> Finding | None:
     """HD403: the outputs depend on parameters that no gradient reaches; those nearest the output first."""
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
-    blocks = tuple(p.name for p in sorted(cut, key=net.place, reverse=True))
-    if not blocks and (blocks := net.labelled("cancelled")):
-        message = (
-            f"What {listed(blocks)} writes is added and taken off again, as in x + (q - x): no gradient gets there."
-        )
-        return Finding("HD403", "warning", blocks, message, "Detach that: `x + (q - x).detach()`.", 1.0, 0.0)
-    if not blocks:
-        return None
-    message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
-    advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."
-    return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    if blocks := tuple(p.name for p in sorted(cut, key=net.place, reverse=True)):
+        message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
+        advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."
+        return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    if blocks := net.labelled("cancelled"):
+        what = "is added and taken off again, as in x + (q - x): no gradient gets there"
+        message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."
+        return Finding("HD403", "warning", blocks, message, advice, 1.0, 0.0)
+    return None
 
 
 def left_out(net: Net) -> Finding | None:
@@ -389,14 +383,12 @@ def left_out(net: Net) -> Finding | None:
     read = {net.siblings[p.name] for p in net.parameters if p.gradient == "some"}
     severity: Severity = "note" if read.issuperset(net.siblings[name] for name in blocks) else "warning"
     message = f"The loss does not read what is made of {listed(blocks)}."
-    advice = "If it is to be learnt: add its loss."
-    return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
+    return Finding("HD403", severity, blocks, message, "If it is to be learnt: add its loss.", float(len(blocks)), 0.0)
 
 
 def unused(net: Net) -> Finding | None:
     """HD403: parameters that the outputs do not depend on."""
-    names = [p for p in net.parameters if p.trainable and p.gradient in ("none", "unread")]
-    if not names:
+    if not (names := [p for p in net.parameters if p.trainable and p.gradient in ("none", "unread")]):
         return None
     used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
     unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]

@@ -79,13 +79,11 @@ def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
     `functional_call` write the swapped value into the user's model (pytorch#164759).
     """
     slots: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    names: dict[int, str] = {}
     for path, module in model.named_modules():  # distinct modules only
         for attribute, parameter in module._parameters.items():
             if parameter is not None:
                 slots[id(parameter)].append((path, attribute))
-                names.setdefault(id(parameter), f"{path}.{attribute}" if path else attribute)
-    return {names[key]: places for key, places in slots.items()}
+    return {".".join(filter(None, places[0])): places for places in slots.values()}
 
 
 def block_parameter(model: nn.Module, block: Block) -> nn.Parameter:
@@ -150,9 +148,8 @@ def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | 
 
 def is_linear(module: nn.Module) -> bool:
     """A layer y = W x + b on the last dimension; transformers' `Conv1D` is one, with W stored as (inputs, outputs)."""
-    return isinstance(module, nn.Linear) or (
-        type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
-    )
+    of_transformers = type(module).__name__ == "Conv1D" and type(module).__module__.startswith("transformers.")
+    return of_transformers or isinstance(module, nn.Linear)
 
 
 def has_rule(module: nn.Module) -> bool:
@@ -162,14 +159,10 @@ def has_rule(module: nn.Module) -> bool:
 
 def looks_up(module: nn.Module) -> bool:
     """An embedding: rows of its weight, by number; one that weighs its gradient otherwise is none here."""
-    return (
-        isinstance(module, nn.Embedding)
-        and type(module).forward is nn.Embedding.forward
-        and module.max_norm is None
-        and not module.scale_grad_by_freq
-        and "weight" in module._parameters
-        and module.weight.numel() > 1
-    )
+    if not isinstance(module, nn.Embedding) or type(module).forward is not nn.Embedding.forward:
+        return False
+    plain = module.max_norm is None and not module.scale_grad_by_freq and "weight" in module._parameters
+    return plain and module.weight.numel() > 1
 
 
 def initialised_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:

@@ -23,7 +23,7 @@ from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from hessdiag.errors import HessdiagError
-from hessdiag.network.torch_state import measuring
+from hessdiag.network.torch_state import measuring, refill
 
 DEPTH = 4  # of holders in holders
 MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
@@ -113,11 +113,7 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
             module.training = training
         for content in kept:
             content.put_back()
-        for buffer, saved in buffers:  # without `no_grad`, which an interrupt might leave on
-            if buffer.shape != saved.shape:
-                buffer.resize_(saved.shape)
-            if not torch.equal(buffer, saved):  # leave untouched buffers' version counters alone
-                buffer.detach().copy_(saved)
+        refill(buffers)
         for parameter, saved_grad in grads:
             if parameter.grad is not saved_grad:
                 parameter.grad = saved_grad
@@ -222,8 +218,7 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
     if isinstance(value, np.ndarray) and value.flags.writeable:
         found[id(value)] = Content(value, value.copy())
         return
-    held = _entries(value)
-    if held is None:
+    if (held := _entries(value)) is None:
         return
     if not isinstance(value, tuple):
         found[id(value)] = Content(value, held)

@@ -14,7 +14,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import FunctionType
@@ -52,14 +52,10 @@ def measuring(
     """
     if (default := torch.get_default_device().type) != "cpu":
         raise HessdiagError(f"torch's default device is {default}: measure inside `with torch.device('cpu'):`")
-    devices = {"cpu", *(parameter.device.type for parameter in model.parameters())}
-    with ExitStack() as stack:
-        stack.enter_context(_process_wide)
-        if any(isinstance(module, nn.RNNBase) for module in model.modules()):
-            stack.enter_context(_without_cudnn)
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        for device in sorted(devices):
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
+    plain = _without_cudnn if recurrent else nullcontext()
+    with _process_wide, plain, torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
+        for device in sorted({"cpu", *(parameter.device.type for parameter in model.parameters())}):
             stack.enter_context(torch.autocast(device, enabled=False))
         calls = _Calls(nn.ModuleList([model, *losses]))
         stack.callback(calls.put_back)
@@ -99,10 +95,8 @@ class _Shared:
 
 @contextmanager
 def _settings() -> Iterator[None]:
-    with ExitStack() as stack:
-        stack.enter_context(_full_precision())
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled yet, and importing it takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+    compiles = "torch._dynamo" in sys.modules  # else nothing is compiled yet, and importing it takes seconds
+    with _full_precision(), torch.compiler.set_stance("force_eager") if compiles else nullcontext():
         filters: Any = warnings.filters
         filters.insert(0, SLOW_VMAP)
         try:
@@ -120,8 +114,7 @@ _without_cudnn = _Shared(lambda: torch.backends.cudnn.flags(enabled=False))
 @contextmanager
 def _full_precision() -> Iterator[None]:
     """No TF32, in which CUDA's convolutions are by default and which costs three digits, and no bfloat16."""
-    asked = _matmul_precision()
-    if asked:
+    if asked := _matmul_precision():
         torch.set_float32_matmul_precision("highest")
     on_cpu = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
     holders = [torch.backends.cudnn, *([] if asked else [torch.backends.cuda.matmul])]
@@ -275,10 +268,9 @@ class _Calls:
         self.before = [pickle.dumps(read()) for read, _, _ in self.states if not self.draws and self.first]
 
     def end(self) -> None:
-        drawn = any(
-            pickle.dumps(read()) != before for (read, _, _), before in zip(self.states, self.before, strict=False)
-        )
-        self.draws, self.first = self.draws or drawn, self.first - bool(self.first)
+        pairs = zip(self.states, self.before, strict=False)
+        self.draws = any(pickle.dumps(read()) != before for (read, *_), before in pairs) or self.draws
+        self.first -= bool(self.first)
         changed = [name for name, p, version in self.versions if p.requires_grad and p._version != version]
         if self.kept is None:
             self.held = [(now, _state(now, before), before) for now, before in self.plain]
@@ -294,11 +286,7 @@ class _Calls:
             self.kept = [(tensor, tensor.detach().clone()) for tensor in moving]
         for buffers, names in self.named:
             buffers.update(names)
-        for tensor, before in self.kept:
-            if tensor.shape != before.shape:
-                tensor.resize_(before.shape)
-            if not torch.equal(tensor, before):
-                tensor.data.copy_(before)
+        refill(self.kept)
 
     def put_back(self) -> None:
         """Weights and generators as the first call found them."""
@@ -308,6 +296,15 @@ class _Calls:
             if _differs(p, data, before):
                 p.data = data
                 data.copy_(before)
+
+
+def refill(kept: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Put back what tensors held; also without `no_grad`, which an interrupt might leave on."""
+    for tensor, before in kept:
+        if tensor.shape != before.shape:
+            tensor.resize_(before.shape)
+        if not torch.equal(tensor, before):  # leave untouched ones' version counters alone
+            tensor.data.copy_(before)
 
 
 def _generators(model: nn.Module) -> list[tuple[Callable[[], Any], Callable[[Any], object]]]:
@@ -436,7 +433,7 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
     return torch.where(input > 0, input, slope * input)
 
 
-def _one_pixel_high(convolution: Callable[..., Tensor], neutral: Mapping[str, int]) -> Callable[..., Tensor]:
+def _as_images(convolution: Callable[..., Tensor], **neutral: int) -> Callable[..., Tensor]:
     """A convolution of sequences as that of images one pixel high; `neutral` has its arguments, as they are there.
 
     Torch's own second derivatives fail in forward mode where it takes oneDNN's kernels, as for batches in float32.
@@ -576,13 +573,9 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
 
 
 _TORCHS = F.multi_head_attention_forward
-_attend_of_torch = (
-    FunctionType(  # as torch has it, where rows of which all is masked attend to nothing, in plain products
-        _TORCHS.__code__,
-        vars(F) | {"scaled_dot_product_attention": _attention, "has_torch_function": lambda _: False},
-        argdefs=_TORCHS.__defaults__,
-    )
-)
+# As torch has it, where rows of which all is masked attend to nothing, in plain products.
+_NAMES = vars(F) | {"scaled_dot_product_attention": _attention, "has_torch_function": lambda _: False}
+_attend_of_torch = FunctionType(_TORCHS.__code__, _NAMES, argdefs=_TORCHS.__defaults__)
 
 
 def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
@@ -600,10 +593,8 @@ DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F
 FORMULAS: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     torch.prelu: _prelu,
-    F.conv1d: _one_pixel_high(F.conv2d, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}),
-    F.conv_transpose1d: _one_pixel_high(
-        F.conv_transpose2d, {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
-    ),
+    F.conv1d: _as_images(F.conv2d, stride=1, padding=0, dilation=1, groups=1),
+    F.conv_transpose1d: _as_images(F.conv_transpose2d, stride=1, padding=0, output_padding=0, groups=1, dilation=1),
     F.batch_norm: _batch_norm,
     **dict.fromkeys(DROPOUTS, _undropped),
     F.group_norm: _group_norm,

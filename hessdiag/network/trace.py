@@ -117,11 +117,8 @@ def backpropagate(
     try:
         return [*gradients_of(y, edges, cotangents, is_grads_batched=True)]
     except Exception:  # an operation without a batching rule, such as GroupNorm's backward, or of the user's
-        rows = [_sent_back(y, edges, v) for v in cotangents]
-        return [
-            None if column[0] is None else torch.stack([g.to_dense() for g in column])
-            for column in zip(*rows, strict=True)
-        ]
+        columns = zip(*(_sent_back(y, edges, v) for v in cotangents), strict=True)
+        return [None if column[0] is None else torch.stack([g.to_dense() for g in column]) for column in columns]
 
 
 def gradients_of(y: Tensor | GradientEdge, at: Sequence[Any], v: Tensor | None, **how: bool) -> tuple[Any, ...]:
@@ -162,13 +159,11 @@ def kept_aside(model: nn.Module) -> dict[int, str]:
     """
     names, registered = dict[int, str](), set(map(id, model.parameters()))
     attributes = ((path, *each) for path, module in model.named_modules() for each in vars(module).items())
-    for path, attribute, value in attributes:
-        if attribute in ("_parameters", "_buffers", "_modules"):
-            continue
+    aside = (each for each in attributes if each[1] not in ("_parameters", "_buffers", "_modules"))
+    for path, attribute, value in aside:
         for name, tensor in _held_in(value, f"{path}.{attribute}".lstrip(".")):
-            leaves = {
-                id(n.variable) for n in walk(get_gradient_edge(tensor).node, parents_of) if hasattr(n, "variable")
-            }
+            nodes = walk(get_gradient_edge(tensor).node, parents_of)
+            leaves = {id(node.variable) for node in nodes if hasattr(node, "variable")}
             for key in leaves if leaves.isdisjoint(registered) else ():
                 names.setdefault(key, name)
     return names
@@ -217,8 +212,7 @@ def _in_pieces(
         piece = backpropagate(y, [edges[place] for place in inner], cotangents[start : start + at_once])
         for place, found in zip(inner, piece, strict=True):
             if found is not None:
-                every = whole[place]
-                if every is None:
+                if (every := whole[place]) is None:
                     every = whole[place] = found.new_empty(len(cotangents), *found.shape[1:])
                 every[start : start + at_once] = found
     return whole
@@ -268,9 +262,7 @@ class _Watch:
         """
         if numbers.dim() > 1 and len(numbers) == 1:
             return numbers.expand(self.examples, *numbers.shape[1:])
-        if numbers.dim() == 1 and self.in_common:
-            return numbers.expand(self.examples, -1)
-        return numbers
+        return numbers.expand(self.examples, -1) if numbers.dim() == 1 and self.in_common else numbers
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record the call, if gradients flow through it."""
@@ -379,9 +371,8 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
     if torch.is_grad_enabled() and seen.y.grad_fn is None and any(p.requires_grad for p in model.parameters()):
         why = "forward runs under torch.no_grad(), detaches or copies them, or takes an argmax; measure it without that"
         raise HessdiagError(f"the outputs have no gradient: {why}")
-    unread |= _read_uncalled(
-        model, seen.y, [block for block in blocks if block.structured and not {*block.owners} & {*order}]
-    )
+    uncalled = [block for block in blocks if block.structured and not {*block.owners} & {*order}]
+    unread |= _read_uncalled(model, seen.y, uncalled)
     layers: dict[str, LayerShape] = {}
     for call in seen.calls:
         if call.input_edge is not None:
@@ -389,15 +380,13 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
             layers[call.owner] = layers[call.owner] + new if call.owner in layers else new
     writing = [call.output_shape for call in seen.calls if writes_outputs(seen.y, call.output_edge)]
     shape = NetworkShape(
-        layers,
-        outputs=math.prod(seen.y.shape[1:]),
-        element_size=seen.y.element_size(),
+        layers, outputs=math.prod(seen.y.shape[1:]), element_size=seen.y.element_size(),
         dense=sum(block.numel for block in blocks if not block.structured or block.name in unread),
         looked_up=sum(math.prod(call.output_shape) // few.size for call in seen.calls if call.input_edge is None),
         returned=sum(math.prod(shape) // few.size for shape in writing),
         positions=sum(math.prod(shape[:-1]) // few.size for shape in writing),
         parameters=sum(parameter.nbytes for parameter in model.parameters()),
-    )
+    )  # fmt: skip
     read = [replace(block, structured=False) if block.name in unread else block for block in blocks]
     read = [replace(block, in_common=tuple(in_common & {*block.owners})) for block in read]
     place = {owner: number for number, owner in enumerate(dict.fromkeys(order))}
@@ -416,23 +405,20 @@ def try_model(
         if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         own = error
-    try:
-        tried.run(model)
-    except Exception as error:  # what the model itself has against these inputs, unwatched
-        if isinstance(error, HessdiagError) or is_out_of_memory(error):
-            raise
-        if not (name or isinstance(error, REFUSALS)):
-            raise
-        more = tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors)
-        if (whole := _failure(partial(batch.run, model)) if more else error) is None:
-            what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(error)})"
-            raise CoupledError(f"{what}: keep examples apart, or pass examples='one'") from error
-        shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
-        ids = [int(x.max()) for x in batch.tensors if isinstance(error, IndexError) and not x.is_floating_point()]
-        largest = f", indices up to {max(ids)}" if ids else ""
-        read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(whole)})"
-        raise HessdiagError(f"{read}{_advice(model, batch)}") from error
-    raise own
+    theirs = _failure(partial(tried.run, model))  # what the model itself has against these inputs, unwatched
+    if theirs is None:
+        raise own
+    if isinstance(theirs, HessdiagError) or is_out_of_memory(theirs) or not (name or isinstance(theirs, REFUSALS)):
+        raise theirs
+    more = tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors)
+    if (whole := _failure(partial(batch.run, model)) if more else theirs) is None:
+        what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(theirs)})"
+        raise CoupledError(f"{what}: keep examples apart, or pass examples='one'") from theirs
+    shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
+    ids = [int(x.max()) for x in batch.tensors if isinstance(theirs, IndexError) and not x.is_floating_point()]
+    largest = f", indices up to {max(ids)}" if ids else ""
+    read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(whole)})"
+    raise HessdiagError(f"{read}{_advice(model, batch)}") from theirs
 
 
 def _failure(call: Callable[[], object]) -> Exception | None:
@@ -512,19 +498,14 @@ class _FirstBroken(TorchDispatchMode):
         result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__.strip("_")
         if self.found or CONSTANTS.match(name):
             return result
-        read, made = (
-            [v for v in tree_leaves(each) if isinstance(v, Tensor) and v.is_floating_point() and v.numel()]
-            for each in ((args, kwargs), result)
-        )
+        tensors = ([v for v in tree_leaves(each) if isinstance(v, Tensor)] for each in ((args, kwargs), result))
+        read, made = ([v for v in each if v.is_floating_point() and v.numel()] for each in tensors)
         nan, infinite = ([any(bool(of(v).any()) for v in each) for each in (read, made)] for of in (isnan, isinf))
         if not nan[0] and (nan[1] or (infinite[1] and not infinite[0])):
             if node := torch._C._current_autograd_node():
                 what = re.sub(r"Backward[0-9]*$", "", node.name()).lower()
-                how = (
-                    "clamp what it reads to 1 - 1e-6"
-                    if what in ("acos", "asin")
-                    else "add a small number to what it reads"
-                )
+                clamp = "clamp what it reads to 1 - 1e-6"
+                how = clamp if what in ("acos", "asin") else "add a small number to what it reads"
                 self.found = f"the slope of {what} makes the first; {how}"
                 return result
             inner = "".join(self.within[-1:])
@@ -538,15 +519,12 @@ def first_broken(call: Callable[[], object], model: nn.Module | None = None) -> 
     """Which operation of a call first makes NaN or an infinity, in which module of a model, of which numbers."""
     mode = _FirstBroken()
 
-    def enter(path: str, *_: Any) -> None:
-        mode.within.append(path)
-
     def leave(*_: Any) -> None:
         mode.behind = mode.within.pop()
 
     with ExitStack() as hooks, suppress(Exception):
         for path, module in () if model is None else model.named_modules():
-            hooks.enter_context(module.register_forward_pre_hook(partial(enter, path)))
+            hooks.enter_context(module.register_forward_pre_hook(lambda *_, path=path: mode.within.append(path)))
             hooks.enter_context(module.register_forward_hook(leave, always_call=True))
         hooks.enter_context(mode)
         call()

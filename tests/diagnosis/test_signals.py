@@ -37,7 +37,7 @@ def signals_of(model: nn.Module, x: Tensor, targets: Tensor | None = None, loss:
         y = part.call(model)
         own = resolved.gradient(y.detach(), part.targets).unsqueeze(0)
         noted.measure(y, backpropagate(y, noted.edges, own), own, resolved)
-    found, missing = noted.found
+    found, missing = noted.signals, noted.missing
     assert found is not None, missing
     return found
 
