@@ -112,11 +112,9 @@ class Prescription(Printed, Record):
         """Return the code (`"brief"`), and what it changes."""
         if detail == "brief":
             return self.code.rstrip()
-        rows = []
-        for block in self.blocks:
-            changes = (block.avg_sq_singular_value_before, block.avg_sq_singular_value, block.weight_factor)
-            numbers = map(short, (*changes, block.multiplier, block.weight_factor**-2))
-            rows.append((block.name, size(block.shape), *numbers))
+        keys = ("avg_sq_singular_value_before", "avg_sq_singular_value", "weight_factor", "multiplier")
+        numbers = ([*(getattr(block, key) for key in keys), block.weight_factor**-2] for block in self.blocks)
+        rows = [(b.name, size(b.shape), *map(short, each)) for b, each in zip(self.blocks, numbers, strict=True)]
         columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
         parts: list[str | TextTable] = [
             f"{self.model}, init {self.init}: scales that make σ² of its weights equal; nothing was changed",

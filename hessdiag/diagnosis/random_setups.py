@@ -179,7 +179,6 @@ def _check_scheme(plan: RandomTrials, reports: Sequence[Report]) -> SchemeCheck:
 def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:
     schemes = [init, *(scheme for scheme in dict.fromkeys(against) if scheme != init)]
     names = [name_of(scheme) for scheme in schemes]
-    for name in names:
-        if names.count(name) > 1:
-            raise HessdiagError(f"two initialisations are called {name!r}: rename one of the functions")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise HessdiagError(f"two initialisations are called {twice[0]!r}: rename one of the functions")
     return schemes

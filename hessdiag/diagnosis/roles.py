@@ -61,8 +61,7 @@ class Graph:
     """The autograd graph behind one output, with the nodes that normalisations read."""
 
     def __init__(self, root: Node, norms: Collection[Node], leaves: Collection[Node]) -> None:
-        self.root = root
-        self.norms = norms
+        self.root, self.norms = root, norms
         self.consumers: dict[Node, list[tuple[Node, int]]] = defaultdict(list)
         for node in walk(root, parents_of):
             for position, (parent, _) in enumerate(node.next_functions):
@@ -460,9 +459,7 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
         return "square", F.softplus, torch.square
     if re.fullmatch("Sqrt|Norm|LinalgVectorNorm|EuclideanDist|Cdist", name):
         return DISTANCE, F.softplus, torch.abs
-    if name not in _RANGES:
-        return None
-    return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name])
+    return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name]) if name in _RANGES else None
 
 
 _RANGES: dict[str, tuple[Bound, Bound]] = {

@@ -403,11 +403,9 @@ class SignalPass:
                 continue
             if meant is None or length or not (varies(value) and (varies(y) or (self.part.as_one and self.part.rows))):
                 continue
-            values = self.part.leaves
-            values[number] = value.flip(0)
-            if columns:
-                values[number] = value.clone()
-                values[number][:, columns] = value[:, columns].flip(0)
+            values, at = self.part.leaves, (slice(None), columns) if columns else ...
+            values[number] = value.clone()
+            values[number][at] = value[at].flip(0)
             with suppress(*REFUSALS):  # of inputs that have to fit each other
                 other = self.part.with_leaves(values)
                 if torch.equal(other.call(self.model), y):
@@ -624,9 +622,7 @@ def _rows(gradient: Tensor) -> int:
 
 
 def _state(gradient: Tensor | None) -> Gradient:
-    if gradient is None:
-        return "none"
-    return "zero" if largest_entry(gradient) < TINY else "some"
+    return "none" if gradient is None else "zero" if largest_entry(gradient) < TINY else "some"
 
 
 def _statistics(w: Tensor) -> dict[str, Any]:

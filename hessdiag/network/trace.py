@@ -263,9 +263,7 @@ class _Watch:
         """
         if numbers.dim() > 1 and len(numbers) == 1:
             return numbers.expand(self.examples, *numbers.shape[1:])
-        if numbers.dim() == 1 and self.in_common:
-            return numbers.expand(self.examples, -1)
-        return numbers
+        return numbers.expand(self.examples, -1) if numbers.dim() == 1 and self.in_common else numbers
 
     def after(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Record the call, if gradients flow through it."""
