@@ -65,6 +65,10 @@ READ_ELSEWHERE = (
 )
 
 
+Watched = tuple[Trace, list[GradientEdge]]  # a pass, and where gradients arrive at the inputs
+Squares = Callable[[Tensor], float]  # Σ v²
+
+
 def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
 
@@ -150,16 +154,14 @@ def finite_gradient(loss: Loss, gradient: Tensor, y: Tensor, targets: Tensor | N
 # Each example alone gives what it gives in the batch.
 
 
-def watch(
-    model: nn.Module, few: Batch, blocks: Sequence[Block], *, to_inputs: bool = True
-) -> tuple[Trace, list[GradientEdge]]:
+def watch(model: nn.Module, few: Batch, blocks: Sequence[Block], *, to_inputs: bool = True) -> Watched:
     """Run a few examples forward with the layers of the blocks traced; and where gradients arrive at the inputs."""
     part, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
     return trace(model, part, measured_layers(model, blocks), in_common=looked_up_in_common(blocks)), inputs
 
 
 def examples_apart(
-    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: tuple[Trace, list[GradientEdge]], *, seed: int,
+    model: nn.Module, few: Batch, blocks: Sequence[Block], watched: Watched, *, seed: int,
     elsewhere: Sequence[Tensor] = (),
 ) -> tuple[set[str], tuple[str, ...], list[bool]]:  # fmt: skip
     """Check all pairs of a few examples.
@@ -468,9 +470,8 @@ class Sent:
 
 
 def gradients_agree(
-    problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *,
-    squares: Callable[[Tensor], float],
-) -> list[list[float]]:  # fmt: skip
+    problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *, squares: Squares
+) -> list[list[float]]:
     """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block."""
     model, blocks = problem.model, problem.blocks
     calls, phis = seen.calls, sent.phis
@@ -500,7 +501,7 @@ def _fits(model: nn.Module, block: Block, calls: Sequence[LayerCall], mixed: Col
     return block.kind == "scalar" or all(rule_fits(model.get_submodule(call.owner), block, call) for call in calls)
 
 
-def _terms(block: Block, call: LayerCall, phi: Tensor, squares: Callable[[Tensor], float]) -> float:
+def _terms(block: Block, call: LayerCall, phi: Tensor, squares: Squares) -> float:
     """Σ ‖φ_t‖² ‖u_t‖² over the sites of a call, with the mean of ‖u_t‖² for each."""
     read = 1.0
     if block.kind != "bias" and call.input_edge is not None:

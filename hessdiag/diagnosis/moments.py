@@ -7,7 +7,7 @@ formed. The same pass gives the signals of the network and checks how it is read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -25,7 +25,7 @@ from hessdiag.data.seeds import gaussians, stream
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
 from hessdiag.diagnosis import checks
-from hessdiag.diagnosis.checks import GradientColumn
+from hessdiag.diagnosis.checks import GradientColumn, Squares
 from hessdiag.diagnosis.signals import SignalPass
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import block_parameter
@@ -150,7 +150,7 @@ def _sums(
 
 def _layer_sums(
     problem: Problem, part: Batch, seen: Trace, around: Sequence[tuple[Tensor | None, Tensor | None]],
-    curved: Tensor | None, squares: Callable[[Tensor], float],
+    curved: Tensor | None, squares: Squares,
 ) -> Sums:  # fmt: skip
     """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
 
@@ -183,9 +183,7 @@ def _added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor 
     return found
 
 
-def _call_sums(
-    module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Callable[[Tensor], float]
-) -> list[float]:
+def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Squares) -> list[float]:
     """One call: elements that it reads and writes, sums of the squares that `LayerMoments` has means of, and whether it
     does more than multiply by the layer's scalar.
     """

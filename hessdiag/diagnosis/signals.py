@@ -291,8 +291,8 @@ class SignalPass:
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
         not depend on it.
         """
-        radial = _radial_shares(self.model, self.parameters, self.part, layers) if self.balanced else {}
-        opened, later = _opened(self.model, self.part, loss, gradients, self.trainable)
+        radial = self._radial_shares(layers) if self.balanced else {}
+        opened, later = self._opened(loss, gradients)
         states = opened | self._unreached(gradients) | left
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
@@ -314,6 +314,56 @@ class SignalPass:
                 rows=0 if gradient is None else _rows(gradient), **numbers, **_fans(module, w),
             ))  # fmt: skip
         return tuple(rows)
+
+    def _radial_shares(self, layers: Sequence[LayerSignals]) -> dict[str, float]:
+        """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
+        behind = {layer.path for layer in layers if "norm" in layer.labels}
+        weights = {name: p for name, p in self.parameters.items() if p.dim() > 1 and name.rpartition(".")[0] in behind}
+        if not weights or not any(layer.normalises for layer in layers):
+            return {}
+        few = self.part.narrow(0, FEW)
+        y = few.call(self.model)
+        sent = torch.stack([noise_like(y.detach(), few, number) for number in range(1, NOISES + 1)])
+        found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
+        shares = {}
+        for (name, p), gradients in zip(weights.items(), found, strict=True):
+            each = [] if gradients is None else [_radial_share(p.detach().double(), g.double()) for g in gradients]
+            shares[name] = math.nan if not each or any(map(math.isnan, each)) else max(each)
+        return shares
+
+    def _opened(self, loss: Loss, gradients: Gradients) -> tuple[dict[str, Gradient], Gradients]:
+        """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
+
+        What is next to nothing then may be small and no rounding: other weights close by tell.
+        """
+        model, part = self.model, self.part
+        weights = {n: p for n, p in self.parameters.items() if self.trainable[n] and gradients[n] is not None}
+        asleep, opened = {name for name in weights if _state(gradients[name]) == "zero"}, set[str]()
+
+        def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
+            with others:
+                y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in weights}
+                own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
+                found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
+            return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
+
+        def awake(gradients: Gradients) -> set[str]:
+            sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
+            usual = median([size for name, size in sizes.items() if name not in asleep] or [0.0])
+            return {name for name in asleep & sizes.keys() if sizes[name] > OPENED * usual or not math.isfinite(usual)}
+
+        try:
+            for _ in range(STEPS):
+                if opened == asleep:
+                    break
+                weights = _stepped(weights, gradients)
+                gradients = within(holding(model, weights))
+                opened |= awake(gradients)
+            if any(_state(gradients.get(name)) == "some" for name in asleep - opened):
+                opened |= awake(within(moved(model, 0)))
+        except REFUSALS:  # nothing is known
+            opened = asleep
+        return dict.fromkeys(opened, "later"), gradients
 
     def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""
@@ -491,25 +541,6 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     return len(pairs) / len(y)
 
 
-def _radial_shares(
-    model: nn.Module, parameters: Parameters, batch: Batch, layers: Sequence[LayerSignals]
-) -> dict[str, float]:
-    """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""
-    behind = {layer.path for layer in layers if "norm" in layer.labels}
-    weights = {name: p for name, p in parameters.items() if p.dim() > 1 and name.rpartition(".")[0] in behind}
-    if not weights or not any(layer.normalises for layer in layers):
-        return {}
-    few = batch.narrow(0, FEW)
-    y = few.call(model)
-    sent = torch.stack([noise_like(y.detach(), few, number) for number in range(1, NOISES + 1)])
-    found = backpropagate(y, [get_gradient_edge(p) for p in weights.values()], sent)
-    shares = {}
-    for (name, p), gradients in zip(weights.items(), found, strict=True):
-        each = [] if gradients is None else [_radial_share(p.detach().double(), g.double()) for g in gradients]
-        shares[name] = math.nan if not each or any(map(math.isnan, each)) else max(each)
-    return shares
-
-
 def _radial_share(w: Tensor, g: Tensor) -> float:
     norms = float(w.square().sum() * g.square().sum())
     return w.numel() * float((w * g).sum()) ** 2 / norms if norms > 0 else math.nan
@@ -519,42 +550,6 @@ def _stepped(parameters: Parameters, gradients: Gradients) -> dict[str, nn.Param
     """Copies of what has a gradient, a first step of Adam away."""
     found = ((name, p, gradients[name]) for name, p in parameters.items())
     return {name: nn.Parameter(p.detach() - RATE * g.sign()) for name, p, g in found if g is not None}
-
-
-def _opened(
-    model: nn.Module, part: Batch, loss: Loss, gradients: Gradients, trainable: Mapping[str, bool]
-) -> tuple[dict[str, Gradient], Gradients]:
-    """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
-
-    What is next to nothing then may be small and no rounding: other weights close by tell.
-    """
-    weights = {name: p for name, p in model.named_parameters() if trainable[name] and gradients.get(name) is not None}
-    asleep, opened = {name for name in weights if _state(gradients[name]) == "zero"}, set[str]()
-
-    def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
-        with others:
-            y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in weights}
-            own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-            found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
-        return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
-
-    def awake(gradients: Gradients) -> set[str]:
-        sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
-        usual = median([size for name, size in sizes.items() if name not in asleep] or [0.0])
-        return {name for name in asleep & sizes.keys() if sizes[name] > OPENED * usual or not math.isfinite(usual)}
-
-    try:
-        for _ in range(STEPS):
-            if opened == asleep:
-                break
-            weights = _stepped(weights, gradients)
-            gradients = within(holding(model, weights))
-            opened |= awake(gradients)
-        if any(_state(gradients.get(name)) == "some" for name in asleep - opened):
-            opened |= awake(within(moved(model, 0)))
-    except REFUSALS:  # nothing is known
-        opened = asleep
-    return dict.fromkeys(opened, "later"), gradients
 
 
 def _detached(model: nn.Module, batch: Batch, gradients: Gradients) -> dict[str, Gradient]:
