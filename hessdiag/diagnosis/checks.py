@@ -59,10 +59,8 @@ STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 0.1  # change of most outputs by one rounding of the weights, where gradients say nothing; XNOR-Net: 0.07
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
-READ_ELSEWHERE = (
-    "its gradient is not the one that is found by replacing it where modules hold it:"
-    " the model also reads it from somewhere else, such as a list or a view of it"
-)
+READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
+READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
 
 
 Watched = tuple[Trace, list[GradientEdge]]  # a pass, and where gradients arrive at the inputs
@@ -266,8 +264,7 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None
     alone = call_alone(model, part.select(chosen)).detach()
     if alone.shape != y[chosen].shape:
         raise mixing()
-    off = _largest(alone - y[chosen])
-    if not off <= SAME[y.dtype] * _largest(y):
+    if not (off := _largest(alone - y[chosen])) <= SAME[y.dtype] * _largest(y):
         rounding = _moved_by_rounding(model, part, y)
         if float(rounding.median()) > CHAOS * float(y.abs().median()):
             what = "the model is chaotic: one rounding of its weights changes all outputs, so that gradients are noise"

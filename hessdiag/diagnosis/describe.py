@@ -51,10 +51,9 @@ class Description(Printed, Record):
     def text(self, detail: Detail = "table") -> str:
         """Return the blocks, the method and its estimated cost, and what is left out."""
         total = sum(block.numel for block in self.blocks)
-        rows = [
-            [b.name, size(b.shape), *(f"{n:,}" for n in (b.numel, b.fan_in, b.fan_out, sites)), b.kind, b.layer]
-            for b, sites in zip(self.blocks, self.sites, strict=True)
-        ]
+        pairs = zip(self.blocks, self.sites, strict=True)
+        numbers = ([f"{n:,}" for n in (b.numel, b.fan_in, b.fan_out, sites)] for b, sites in pairs)
+        rows = [[b.name, size(b.shape), *each, b.kind, b.layer] for b, each in zip(self.blocks, numbers, strict=True)]
         parts: list[str | TextTable] = [
             f"{len(self.blocks)} blocks, {total:,} parameters, {self.outputs} outputs, batch {self.batch_size}",
             f"method {self.plan.method} ({self.plan.reason}), about {self.gradients:,.0f} gradients of the batch",

@@ -541,8 +541,7 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     tokens = [
         (number, v) for number, v in enumerate(part.leaves)
         if v.dim() == 2 and v.dtype in (torch.long, torch.int) and all(v is not t for t in labels)
-        and len(v) == len(own) > 1
-        and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and bool((v != v[:1]).any())
+        and len(v) == len(own) > 1 and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and varies(v)
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
         match, told = _pulled_to(own, v)

@@ -107,8 +107,7 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
-    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute]
-    opens = any(p.gradient == "some" for p in zeros)
+    opens = any(p.gradient == "some" for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute)
     if not varying <= SILENT or net.zero_heads or later or opens:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -222,8 +221,7 @@ def raw_inputs(net: Net) -> Finding | None:
 def _alike(net: Net) -> Finding | None:
     """HD105 of inputs that are mostly one constant, in which examples hardly differ."""
     firsts = {o: layer.x_varies for o in net.backbone if not (layer := net.layers[o]).sources}
-    hit = [o for o in firsts if 0 < firsts[o] < VARIES]
-    if not hit:
+    if not (hit := [o for o in firsts if 0 < firsts[o] < VARIES]):
         return None
     path = min(hit, key=firsts.__getitem__)
     usual, least, where = trimmed(100 * VARIES), short(100 * firsts[path]), path or "the model"
@@ -266,8 +264,7 @@ def operations(net: Net) -> Finding | None:
     read = {path: net.layers[path].x_sq for path in net.backbone}
     apart = {(read[o], net.layers[o].sources): o for o in net.backbone}.values()  # what several read counts once
     grown = {net.name_of(o): math.log(read[o] / written[o]) for o in apart if read[o] > written[o] > 0}
-    total = math.exp(sum(grown.values()))
-    if not total > GROWN:
+    if not (total := math.exp(sum(grown.values()))) > GROWN:
         return None
     blocks = worst_first({name: times for name, times in grown.items() if times > max(grown.values()) / 4})
     wrote = worst_first({o: net.layers[o].out_sq for o in net.layers[net.named[blocks[0]].owners[0]].sources})
@@ -526,8 +523,7 @@ def linear_pair(net: Net) -> Finding | None:
             if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
                 hit |= {first.name: None, second.name: None}
     wide = {o: p.name for o, p in net.weight_of.items() if p.fan_out >= CHANCE}
-    idle = [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]
-    if idle:
+    if idle := [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]:
         message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
         advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
         return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)

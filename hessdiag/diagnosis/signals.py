@@ -265,8 +265,8 @@ class SignalPass:
             if layer.again is not None and layer.again.numel():
                 layer.numbers["x_sq_last"] = mean_sq(layer.again)
             if layer.edge is not None and (gradient := next(found)) is not None:  # else there is no way to it
-                sq, each = mean_sq(gradient), gradient.numel() / part.size
-                layer.numbers |= {"out_gradient_sq": sq, "out_gradient_total": sq * each}
+                sq = mean_sq(gradient)
+                layer.numbers |= {"out_gradient_sq": sq, "out_gradient_total": sq * gradient.numel() / part.size}
             if layer.x_edge is not None:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
@@ -622,8 +622,7 @@ def _state(gradient: Tensor | None) -> Gradient:
 
 def _statistics(w: Tensor) -> dict[str, Any]:
     """Moments of the entries over the largest of them, so that none over- or underflows."""
-    top = largest_entry(w)
-    if not 0 < top < math.inf:
+    if not 0 < (top := largest_entry(w)) < math.inf:
         return {"weight_sq": top, "mean": 0.0, "unlike": 1.0, "kurtosis": math.nan, "largest": 0.0, "zeros": 1.0}
     scaled = w / top
     sq, mean = float(scaled.square().mean()), float(scaled.mean())

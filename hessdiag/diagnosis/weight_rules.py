@@ -386,8 +386,7 @@ def left_out(net: Net) -> Finding | None:
 
 def unused(net: Net) -> Finding | None:
     """HD403: parameters that the outputs do not depend on."""
-    names = [p for p in net.parameters if p.trainable and p.gradient in ("none", "unread")]
-    if not names:
+    if not (names := [p for p in net.parameters if p.trainable and p.gradient in ("none", "unread")]):
         return None
     used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
     unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]

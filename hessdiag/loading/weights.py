@@ -72,8 +72,7 @@ def _read(path: str, label: str) -> dict[str, Tensor]:
         raise HessdiagError(f"{message} save model.state_dict() with torch.save, or as .safetensors") from error
     except Exception as error:  # damaged files fail in as many ways as there are places to damage
         raise HessdiagError(f"{label} is damaged or no file of weights ({one_line(error)})") from error
-    tensors = dict(_flat(content)) if isinstance(content, Mapping) else {}
-    if not tensors:
+    if not (tensors := dict(_flat(content)) if isinstance(content, Mapping) else {}):
         raise HessdiagError(f"{label} holds no named tensors: save model.state_dict()")
     return tensors
 

@@ -218,8 +218,7 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
     if isinstance(value, np.ndarray) and value.flags.writeable:
         found[id(value)] = Content(value, value.copy())
         return
-    held = _entries(value)
-    if held is None:
+    if (held := _entries(value)) is None:
         return
     if not isinstance(value, tuple):
         found[id(value)] = Content(value, held)

@@ -114,8 +114,7 @@ _without_cudnn = _Shared(lambda: torch.backends.cudnn.flags(enabled=False))
 @contextmanager
 def _full_precision() -> Iterator[None]:
     """No TF32, in which CUDA's convolutions are by default and which costs three digits, and no bfloat16."""
-    asked = _matmul_precision()
-    if asked:
+    if asked := _matmul_precision():
         torch.set_float32_matmul_precision("highest")
     on_cpu = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
     holders = [torch.backends.cudnn, *([] if asked else [torch.backends.cuda.matmul])]
@@ -434,7 +433,7 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
     return torch.where(input > 0, input, slope * input)
 
 
-def _one_pixel_high(convolution: Callable[..., Tensor], neutral: Mapping[str, int]) -> Callable[..., Tensor]:
+def _as_images(convolution: Callable[..., Tensor], **neutral: int) -> Callable[..., Tensor]:
     """A convolution of sequences as that of images one pixel high; `neutral` has its arguments, as they are there.
 
     Torch's own second derivatives fail in forward mode where it takes oneDNN's kernels, as for batches in float32.
@@ -594,10 +593,8 @@ DROPOUTS = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, F.alpha_dropout, F
 FORMULAS: dict[Any, Callable[..., Any]] = {
     torch._weight_norm: _weight_norm,
     torch.prelu: _prelu,
-    F.conv1d: _one_pixel_high(F.conv2d, {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}),
-    F.conv_transpose1d: _one_pixel_high(
-        F.conv_transpose2d, {"stride": 1, "padding": 0, "output_padding": 0, "groups": 1, "dilation": 1}
-    ),
+    F.conv1d: _as_images(F.conv2d, stride=1, padding=0, dilation=1, groups=1),
+    F.conv_transpose1d: _as_images(F.conv_transpose2d, stride=1, padding=0, output_padding=0, groups=1, dilation=1),
     F.batch_norm: _batch_norm,
     **dict.fromkeys(DROPOUTS, _undropped),
     F.group_norm: _group_norm,

@@ -212,8 +212,7 @@ def _in_pieces(
         piece = backpropagate(y, [edges[place] for place in inner], cotangents[start : start + at_once])
         for place, found in zip(inner, piece, strict=True):
             if found is not None:
-                every = whole[place]
-                if every is None:
+                if (every := whole[place]) is None:
                     every = whole[place] = found.new_empty(len(cotangents), *found.shape[1:])
                 every[start : start + at_once] = found
     return whole
