@@ -57,8 +57,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         free, tried = not any(endless) and last != "LogSoftmax", few if costly else None
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bounds, free=free, tried=tried)
     told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
-    if told or (len(endless) > 1 and any(endless)):  # made harder, as by a margin, or without a least
-        chance = math.nan
+    chance = math.nan if told or (len(endless) > 1 and any(endless)) else chance  # as by a margin, or without a least
     best = chance if math.isfinite(chance) else initial
     known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
