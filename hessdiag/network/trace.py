@@ -519,15 +519,12 @@ def first_broken(call: Callable[[], object], model: nn.Module | None = None) -> 
     """Which operation of a call first makes NaN or an infinity, in which module of a model, of which numbers."""
     mode = _FirstBroken()
 
-    def enter(path: str, *_: Any) -> None:
-        mode.within.append(path)
-
     def leave(*_: Any) -> None:
         mode.behind = mode.within.pop()
 
     with ExitStack() as hooks, suppress(Exception):
         for path, module in () if model is None else model.named_modules():
-            hooks.enter_context(module.register_forward_pre_hook(partial(enter, path)))
+            hooks.enter_context(module.register_forward_pre_hook(lambda *_, path=path: mode.within.append(path)))
             hooks.enter_context(module.register_forward_hook(leave, always_call=True))
         hooks.enter_context(mode)
         call()
