@@ -584,6 +584,12 @@ WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
 IMAGES = torch.randn(16, 1, 5, 6, generator=torch.Generator().manual_seed(4))
 
 
+def listing() -> nn.Module:
+    model: Any = nn.Linear(4, 3)
+    model.parameters = lambda recurse=True: [model.weight, model.bias]
+    return model  # type: ignore[no-any-return]
+
+
 class Plain:
     """A layer that is no module."""
 
@@ -850,6 +856,11 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         .Embedding(9, 8), p=nn.Buffer(torch.randn(8, 8)), a=nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
         o=nn.Linear(8, 3)), (WORDS, (torch.arange(8) % 3).expand(16, 8).contiguous()), None, said)
         for told, said in ((1, ""), (0, "HD102"))),
+    ("a loss over one example less", lambda: nn.Linear(4, 3), (X, T),
+        lambda y, t: F.cross_entropy(y, t, reduction="sum") * (1 / (len(y) - 1)), ""),
+    ("a mask of infinities held as a parameter", lambda: net(lambda m, x: m.f(torch.where(x > 9, m.inf, x)), inf=nn
+        .Parameter(torch.tensor(-torch.inf), requires_grad=False), f=nn.Linear(4, 3)), (X, T), None, ""),
+    ("parameters that are a list", listing, (X, T), None, ""),
     ("words padded in front, and no later ones", lambda: net(lambda m, x: m.o(m.a(m.e(x), nn.Transformer
         .generate_square_subsequent_mask(8), torch.zeros_like(x, dtype=torch.float).masked_fill(x < 5, -torch.inf))
         .flatten(1)), e=nn.Embedding(9, 4), a=nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
