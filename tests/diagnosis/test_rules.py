@@ -227,7 +227,6 @@ TOLD: list[tuple[Any, ...]] = [
     # Fans without the kernel are none where a usual scheme gives the same: of one channel into 48, by chance.
     *(("HD204", weights("l1", "l2", **KERNEL, shape=(48, n, 3, 3), fan_in=n, fan_out=48, weight_sq=2 / (54 + n)), said)
         for n, said in ((1, ""), (4, "warning"))),
-    # A zero that learns lets the inputs through after a step.
     *(("HD102", network(weights={"l2": {"weight_sq": 0.0, "gradient": gradient}}, layers=NO_SIGNAL), severity)
         for gradient, severity in (("some", ""), ("zero", "fault"))),
     # What is lost between two layers is lost ahead of the second.
@@ -581,7 +580,6 @@ def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
 VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
-IMAGES = torch.randn(16, 1, 5, 6, generator=torch.Generator().manual_seed(4))
 
 
 def listing() -> nn.Module:
@@ -590,9 +588,7 @@ def listing() -> nn.Module:
     return model  # type: ignore[no-any-return]
 
 
-class Plain:
-    """A layer that is no module."""
-
+class Plain:  # a layer that is no module
     def __init__(self) -> None:
         self.weight = torch.randn(3, 8, requires_grad=True)
 
@@ -875,7 +871,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         (WORDS, T), None, said) for added, said in ((1, ""), (0, "HD403"))),
     *((f"a view behind a normalisation: {view}", lambda view=view: net(lambda m, x: m.last((lambda h: h.view(-1, 18, 5)
         .transpose(1, 2) if view else h.permute(0, 2, 1, 3).flatten(2))(m.norm(m.first(x))).tanh().mean(1)),
-        first=nn.Conv2d(1, 3, 1), norm=nn.BatchNorm2d(3), last=nn.Linear(18, 3)), (IMAGES, T), None, said)
+        first=nn.Conv2d(1, 3, 1), norm=nn.BatchNorm2d(3), last=nn.Linear(18, 3)), (torch.randn(16, 1, 5, 6), T), None, said)
         for view, said in ((False, ""), (True, "HD114"))),
     *((f"a sigmoid of a distance: {bound}", lambda bound=bound: net(lambda m, x: (lambda d: d.sigmoid() if bound else d
         )((m.t(x) - m.t(x.flip(1))).square().sum(1).sqrt()), t=nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8,
