@@ -118,7 +118,7 @@ def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
     """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
     if bool(y.isfinite().all()):
         return
-    which = first_broken(lambda: batch.run(model), model)
+    what, how = "NaN or infinite outputs", ""
     if bool(y[y != -math.inf].isfinite().all()):
-        raise HessdiagError(f"the model returned outputs of -inf: {which}; mask with a number, not -inf")
-    raise HessdiagError(f"the model returned NaN or infinite outputs: {which}")
+        what, how = "outputs of -inf", "; mask with a number, not -inf"
+    raise HessdiagError(f"the model returned {what}: {first_broken(lambda: batch.run(model), model)}{how}")

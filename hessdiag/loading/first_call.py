@@ -39,7 +39,7 @@ from hessdiag.derivatives.problem import Problem, read_loss
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.torch_state import fixed_statistics, seeded_rng
-from hessdiag.network.trace import first_broken, kept_aside, try_model
+from hessdiag.network.trace import kept_aside, try_model
 
 KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_logits)  # that a model's own loss may be
 
@@ -137,9 +137,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             value = named(at := returned.detach().requires_grad_(), some.targets)
             lost = not bool(value.isfinite() & torch.autograd.grad(value, at)[0].isfinite().all())
     if lost:
-        which = first_broken(lambda: some.run(model), model)
-        what = f"the loss or its gradient is NaN or infinite at outputs of -inf: {which}"
-        raise HessdiagError(f"{what}; or look for 0 times infinity in the loss, or a row that is all -inf")
+        what = "the loss or its gradient is NaN or infinite at outputs of -inf, as of masked logits or log(0)"
+        raise HessdiagError(f"{what}: look for 0 times infinity in it, a masked target, or a row that is all -inf")
     usual = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
     if not (bare and batch.output is None and callable(named) and some.of_pairs(model, returned)):
         if usual or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
