@@ -193,9 +193,9 @@ class SignalPass:
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
-    def _note_dropout(self, path: str, module: _DropoutNd, _: Any, out: Tensor) -> None:
+    def _note_dropout(self, path: str, module: _DropoutNd, _: Any, out: Any) -> None:
         self.shares[path] = module.p
-        self.kept[out.grad_fn] = path
+        self.kept[getattr(out, "grad_fn", None)] = path  # of one that returns more, too
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
         """Say of each layer where its output goes and its input comes from; what uses each matrix; and of the outputs.
