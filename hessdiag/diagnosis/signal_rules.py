@@ -66,7 +66,8 @@ def initial_loss(net: Net) -> Finding | None:
         return Finding("HD101", graded(surely, warn, fault), (bias.name,), message, advice, ratio, note)
     excess = {name: times for name, times in _excesses(net).items() if net.named[name].gradient != "none"}
     blocks = worst_first(excess)[:1]
-    size = f"are of size {root(signals.output_sq)}" if signals.output_sq > 1 else f"saturate the {signals.bounded}"
+    ends = logits and signals.bounded in BOUNDED
+    size = f"saturate the {signals.bounded}" if ends else f"are of size {root(signals.output_sq)}"
     message = f"{what}. Outputs {size}, through {listed(blocks)}."
     name = blocks[0] if blocks else "the last layer"
     advice = f"Make {name} smaller, or start it at zero: `torch.nn.init.zeros_`."
