@@ -45,6 +45,7 @@ from hessdiag.network.trace import (
     Trace,
     backpropagate,
     first_broken,
+    leaves_of,
     looked_up_in_common,
     measured_layers,
     parents_of,
@@ -111,9 +112,9 @@ def _again(
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
         why = "a layer draws random numbers and is no dropout, or keeps a state; leave that out, or pass mode='eval'"
         why += " (--eval) if it does so in training"
-        leaves = [getattr(node, "variable", None) for node in walk(watched[0].y.grad_fn, parents_of)]
-        registered = {id(p) for p in model.parameters()}
-        for p in (leaf for leaf in leaves if isinstance(leaf, nn.Parameter) and id(leaf) not in registered):
+        registered = set(map(id, model.parameters()))
+        made = (p for p in leaves_of(watched[0].y.grad_fn) if isinstance(p, nn.Parameter) and id(p) not in registered)
+        for p in made:
             why = f"a parameter of shape {tuple(p.shape)} is made anew in each: make its layer in `__init__`"
         raise HessdiagError(f"two forward passes of the same batch differ: {why}")
     return (*examples_apart(model, few, blocks, watched, seed=seed)[:2], poured(*watched, few.size))

@@ -26,7 +26,7 @@ from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
 from hessdiag.diagnosis.roles import Bound, Piece, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import Node, backpropagate, numbers_written, parents_of, walk
+from hessdiag.network.trace import Node, backpropagate, leaves_of, numbers_written, parents_of, walk
 
 HALVED = 12  # times, that outputs are
 KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
@@ -346,7 +346,7 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
     columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), pieces_of(part)
     for (a, b), parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
-        columns[a:b] = not any(isinstance(getattr(n, "variable", None), nn.Parameter) for n in walk(parent, parents_of))
+        columns[a:b] = not any(isinstance(leaf, nn.Parameter) for leaf in leaves_of(parent))
     return columns
 
 

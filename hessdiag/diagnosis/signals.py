@@ -235,7 +235,7 @@ class SignalPass:
         strangers = {key: leaf for key, leaf in tensors.items() if key not in known}
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
         made = [p.shape for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
-        missing = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
+        loose = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
         most = max(self.shares, key=self.shares.__getitem__)
         if self.shares[most] < DROPPED:
             ends = [self.kept[node] for node in unchanged(y.grad_fn) if node in self.kept]
@@ -243,7 +243,7 @@ class SignalPass:
         return uses, {
             "dropped": most if self.shares[most] else "",
             "dropped_share": self.shares[most],
-            "unregistered": missing,
+            "unregistered": loose,
             "sources": tuple(written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),
         }

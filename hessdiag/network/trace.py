@@ -152,6 +152,11 @@ def parents_of(node: Node) -> list[Node]:
     return [parent for parent, _ in node.next_functions if parent is not None]
 
 
+def leaves_of(root: Node | None) -> Iterator[Tensor]:
+    """The tensors that require a gradient of which a node's numbers were made."""
+    return (node.variable for node in walk(root, parents_of) if hasattr(node, "variable"))
+
+
 def kept_aside(model: nn.Module) -> dict[int, str]:
     """Where modules keep tensors to be trained that they have not registered, as `blocks[0].weight`, by the id of these
     or of what these were made of: `nn.Parameter(...).to(device)` is no parameter. What parameters had a part in is an
@@ -162,8 +167,7 @@ def kept_aside(model: nn.Module) -> dict[int, str]:
     aside = (each for each in attributes if each[1] not in ("_parameters", "_buffers", "_modules"))
     for path, attribute, value in aside:
         for name, tensor in _held_in(value, f"{path}.{attribute}".lstrip(".")):
-            nodes = walk(get_gradient_edge(tensor).node, parents_of)
-            leaves = {id(node.variable) for node in nodes if hasattr(node, "variable")}
+            leaves = set(map(id, leaves_of(get_gradient_edge(tensor).node)))
             for key in leaves if leaves.isdisjoint(registered) else ():
                 names.setdefault(key, name)
     return names
