@@ -39,16 +39,27 @@ class Tally:
 def batches_for(  # noqa: PLR0913, keyword-only options
     model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None, *, loss: Any = None,
     batch_dim: BatchDim = 0, examples: str = "batch", output: str | int | None = None, tally: Tally | None = None,
-    most: int | None = None, whole: bool = False,
+    most: int | None = None, enough: int | None = None, whole: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
-    """What `hessdiag.diagnose` was given, as at most so many batches for this model, or the `whole` of them as one."""
+    """What `hessdiag.diagnose` was given as batches for this model, or the `whole` of them as one.
+
+    `most` is how many batches to read, and `enough` after how many examples to stop.
+    """
     read = reader(model, batch_dim, examples, loss)
     check_model(model)
     check_loss(loss)
-    given = islice(batches_of(inputs, targets, tally, read=read), most)
+    given = _until(islice(batches_of(inputs, targets, tally, read=read), most), enough)
     for each in [Batch.concatenate([*given])] if whole else given:
         check_tensors(model, each.tensors)
         yield replace(each, output=output)
+
+
+def _until(batches: Iterable[Batch], enough: int | None) -> Iterator[Batch]:
+    """These batches, and none after so many examples."""
+    for each in batches:
+        yield each
+        if enough is not None and each.offset + each.size >= enough:
+            return
 
 
 def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
@@ -116,23 +127,23 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
     """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
 
     A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one
-    of inputs and targets.
+    of inputs and targets. Batches of other sizes than the first, such as of longer sentences, are left out.
     """
     content = DataLoader(content, batch_size=batch_size) if isinstance(content, Dataset) else content
     content = content if _holds_batches(content) and not _is_pair(content) else [content]
     with suppress(TypeError, NotImplementedError):  # a generator or an iterable data set does not say
         tally.given = len(content)
-    first, done = None, 0
+    first, done, seen = None, 0, 0
     for each in content:
         batch = replace(_batch(each, label, read), offset=done)
-        first = first or batch
-        _check_alike(first, batch, label)
-        done += batch.size
-        tally.read += 1
-        yield batch
+        first, seen = first or batch, seen + 1
+        if _is_alike(first, batch, label):
+            done += batch.size
+            tally.read += 1
+            yield batch
     if first is None:
         raise HessdiagError(f"{label}: there is no batch: {EXPECTED}")
-    tally.given = tally.read
+    tally.given = seen
 
 
 def _holds_batches(content: Any) -> bool:
@@ -148,11 +159,13 @@ def _is_pair(content: Any) -> bool:
     return pair and (content[0].shape, content[0].dtype) != (content[1].shape, content[1].dtype)
 
 
-def _check_alike(first: Batch, batch: Batch, label: str) -> None:
+def _is_alike(first: Batch, batch: Batch, label: str) -> bool:
+    """Whether examples are of the first ones' sizes, or of a structure that is read as it is."""
     expected, found = ([tuple(value.shape[1:]) for value in each.leaves] for each in (first, batch))
-    if not first.structure and expected != found:
+    if not first.structure and [*map(len, expected)] != [*map(len, found)]:
         which = f"the examples from number {batch.offset} on have inputs and targets of shapes {found}"
         raise HessdiagError(f"{label}: {which}, those before {expected}: pad or crop them to one shape")
+    return bool(first.structure) or expected == found
 
 
 def _batch(content: Any, label: str, read: Read) -> Batch:

@@ -28,6 +28,9 @@ from hessdiag.parallel.processes import ALONE, default_group
 from hessdiag.parallel.progress import Progress, showing
 from hessdiag.results.report import Report
 
+QUICK_EXAMPLES = 64
+"""Of an iterable a quick diagnosis reads batches until it has seen so many examples."""
+
 
 def diagnose(
     model: nn.Module, inputs: Inputs | Iterable[Any], targets: Inputs | None = None, *,
@@ -45,8 +48,9 @@ def diagnose(
         model: any module that maps a batch to one tensor (B, *outputs).
         inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments, which may be nested; or an
             iterable of batches, such as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is
-            read once, batch by batch, and examples weigh alike; only the batch view holds them all at once. Of a dict
-            the model is given the keys that it takes, and its labels are the targets.
+            read once, batch by batch, and examples weigh alike; only the batch view holds them all at once. Batches of
+            other sizes than the first, as of longer sentences, are left out. Of a dict the model is given the keys that
+            it takes, and its labels are the targets.
         targets: what the loss compares with; the first dimension runs over examples. Of several tensors in a tuple,
             list or dict the loss is a function of the outputs and of such a structure.
         loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, `"model"` (which the model returns),
@@ -72,7 +76,7 @@ def diagnose(
         max_products: matrix-vector products that sampling may spend on one block (per example).
         max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
             of what is free.
-        batches: how many batches of an iterable to read; None reads all.
+        batches: how many batches of an iterable to read; None reads all, or with `quick` as many as hold 64 examples.
         blocks: patterns of the names of parameters, such as `"layers.0.*"`: measure the curvature and moments of these
             alone, at the cost of these. The signals are those of the whole network.
         quick: measure signals and moments alone, and no curvature: every finding that needs none, in a few gradients.
@@ -112,6 +116,7 @@ def diagnose(
         tally, group = Tally(), default_group() if distributed else ALONE
         one_or_more = "either" if settings.quick and examples == "batch" else examples
         read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output, "most": batches}
+        read["enough"] = QUICK_EXAMPLES if settings.quick and batches is None else None
         whole = chain(held, (each for _, each in zip(later, inputs, strict=False))) if held else inputs
         given = batches_for(model, whole, targets, loss=loss, **read, tally=tally, whole=per == "batch")
         first, title = next(given), f"measuring {type(model).__name__}"

@@ -183,7 +183,8 @@ class Report(Printed, Record):
         ]
         count, given = self.batches_read, self.batches_given
         if count not in (0, given):
-            lines += [f"batches read of the data: {count} of {given or 'many'}; diagnose(model, batches) reads more"]
+            more = "diagnose(model, data, batches=n) reads more of one shape"
+            lines += [f"batches read of the data: {count} of {given or 'many'}; {more}"]
         if self.signals is not None and not math.isnan(fitted := self.signals.fitted_loss):
             losses = f"{short(self.signals.initial_loss)} to {short(fitted)}"
             lines += [f"training a copy on this batch alone takes its loss from {losses}"]

@@ -64,7 +64,7 @@ def test_models_initialisations_and_data_by_reference(run) -> None:
     out = run("diagnose nets_cli:build --data nets_cli:collated").out
     assert "loss cross-entropy, batch 6 (nets_cli:collated)" in out
     out = run("diagnose nets_cli:build --data nets_cli:loader").out
-    assert "\nbatches read of the data: 1 of 2; diagnose(model, batches) reads more" in out
+    assert "\nbatches read of the data: 1 of 2; diagnose(model, data, batches=n) reads more of one shape" in out
     status, out, err = run("diagnose nets_cli:Noisy --json - --batch-size 2")
     assert (status, set(err.splitlines())) == (0, {"forward"})
     json.loads(out)
