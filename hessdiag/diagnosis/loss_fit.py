@@ -87,7 +87,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "plunges": not known and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
-        "felt": float(own.flatten(1).any(1).double().mean()),
+        **_felt(loss, at, part, own, values),
         "summed": 0.0 if known else _summed(loss, at, part),
         "outweighs": math.nan if known else _outweighs(loss, at, part, given, bound, y.grad_fn),
         "shown": _shown(model, part, y, own),
@@ -267,8 +267,9 @@ def _asked(  # noqa: PLR0913, keyword-only options
         if targets is None or not varies(targets):
             return found
         if part.asked is None and (within or bool((y < 0).any())):  # no distances, which are small where two are alike
-            moved = [z for y in (best - each, best) for z in _tensors(y, part)]
-            found["agrees"] = max((a for z in moved if not math.isnan(a := _agreement(z, targets))), default=math.nan)
+            moved = zip(*(_tensors(z, part) for z in (best - each, best)), strict=True)
+            agree = [a for pair in moved if not math.isnan(a := sum(_agreement(z, targets) / 2 for z in pair))]
+            found["agrees"] = max(agree, default=math.nan)
         tried = (best, y) if within else (best,)
         asks = pairs or any(float((free(z) - of(z, targets.roll(1, 0))).detach()) for z in tried)
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
@@ -332,6 +333,20 @@ def pieces_of(part: Batch) -> list[Piece]:
     if not isinstance(part.output, Layout):
         return [(None, None)]
     return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
+
+
+def _felt(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
+    """Shares of the examples that get a gradient, and that get none where their loss is high and may be less."""
+    felt, stalled, noise = own.flatten(1).any(1), 0.0, noise_like(y, part)
+    if 0 < int(felt.sum()) < len(felt) == len(values):
+        least = values.clone()
+        for step in (noise, -noise, torch.ones_like(y), -torch.ones_like(y)):
+            for size in (1.0, ANY):
+                with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+                    least = torch.fmin(least, loss.value(y + size * step, part.targets).detach().double())
+        high = values > values[felt].median()
+        stalled = float((~felt & high & (values - least > SOME_SHARE * values.abs())).double().mean())
+    return {"felt": float(felt.double().mean()), "stalled": stalled}
 
 
 def _tensors(y: Tensor, part: Batch) -> list[Tensor]:

@@ -457,9 +457,17 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
         return (LOG if name == LOG else "softmax"), over, over
     if name == "Pow" and getattr(node, "_saved_exponent", None) in (2, 4):
         return "square", F.softplus, torch.square
-    if re.fullmatch("Sqrt|Norm|LinalgVectorNorm|EuclideanDist|Cdist", name):
+    if re.fullmatch("Sqrt|Norm|LinalgVectorNorm|EuclideanDist|Cdist", name) or _sums_positive(node):
         return DISTANCE, F.softplus, torch.abs
+    if name == "MkldnnRnnLayer" or (name == "CudnnRnn" and node._saved_mode):  # but those of ReLUs
+        return "recurrent layer", torch.tanh, torch.tanh
     return (_NONLINEARITIES.get(name, name.lower()), *_RANGES[name]) if name in _RANGES else None
+
+
+def _sums_positive(node: Node) -> bool:
+    """Whether a node sums what an operation wrote that is above zero."""
+    summed = _bound_of(parents_of(node)[0]) if re.match("Sum|Mean", node.name()) else None
+    return summed is not None and summed[0] in ("relu", "abs", "exp", "square")
 
 
 _RANGES: dict[str, tuple[Bound, Bound]] = {

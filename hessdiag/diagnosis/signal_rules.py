@@ -25,6 +25,7 @@ from hessdiag.results.numbers import root, short, trimmed, whole
 from hessdiag.results.signals import ALIKE
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
+TABLES = (3.0, 20.0, 100.0)  # of whose rows each is shrunk by itself
 SURE, YES_OR_NO = 3.0, 0.7  # of a binary cross-entropy: where logits of such size are wrong, and ln 2
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
@@ -44,7 +45,7 @@ def initial_loss(net: Net) -> Finding | None:
     logits = signals.logits and signals.chance_loss < YES_OR_NO
     logits = logits and (signals.output_sq > LARGE or signals.initial_loss > SURE)
     classes = signals.loss_kind == "cross-entropy" or logits
-    note, warn, fault = CLASSES if classes else NUMBERS
+    note, warn, fault = CLASSES if classes else NUMBERS if net.weights else TABLES
     if not ratio > note:
         return None
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
@@ -165,11 +166,11 @@ def depth_scale(net: Net) -> Finding | None:
             return None
     backward = math.copysign(min(abs(backward), abs(product)), backward)  # a mean over positions divides it, too
     measured = max(abs(forward), abs(backward))
-    limit = CHAIN if forward > 0 or len(chain) >= DEEP else DECAY
+    sign = 1 if max(forward, backward, key=abs) > 0 else -1
+    limit = CHAIN if sign > 0 or len(chain) >= DEEP else DECAY
     if max(abs(product), measured) < math.log(limit) or measured < math.log(5):
         return None  # a nonlinearity may hold its own scale, as a saturating one does
-    severity: Severity = "fault" if forward > 0 and measured > math.log(CHAIN_FAULT) else "warning"
-    sign = 1 if max(forward, backward, key=abs) > 0 else -1
+    severity: Severity = "fault" if sign > 0 and measured > math.log(CHAIN_FAULT) else "warning"
     blamed = {net.name_of(path): sign * step for path, step in steps.items() if sign * step > 0.2}
     blocks = worst_first(blamed) or tuple(net.name_of(path) for path in chain)
     value = math.exp(min(max(measured, abs(product)), 700.0))
@@ -238,7 +239,7 @@ def raw_targets(net: Net) -> Finding | None:
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
     raw, pulled = raw_inputs(net), signals.pull > PULL and signals.bounded not in BOUNDED
-    if path is None or not (squared or pulled) or (raw and raw.severity != "note"):
+    if path is None or not (squared or (pulled and not (raw and raw.severity != "note"))):
         return None
     size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
     where = path or "the model"
@@ -324,7 +325,7 @@ def out_of_reach(net: Net) -> Finding | None:
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     ends = signals.bounded.removeprefix("LogSoftmax of a ")
     logits = signals.loss_kind == "cross-entropy" or ends != signals.bounded
-    if ends == "relu" and logits:
+    if (ends == "relu" and logits) or ends == "softmax of a relu":
         message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
@@ -353,6 +354,12 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     signals = net.signals
     if signals.takes:
         return Finding("HD113", "warning", blocks, signals.takes, signals.remedy, 1.0, 0.0)
+    if signals.stalled > STALLED:
+        message = (
+            f"The loss of {whole(signals.stalled)} of the examples is high, and flat: no gradient leaves it there."
+        )
+        advice = "Clamp nothing that is yet to be learnt: hand logits to `F.cross_entropy` or its like."
+        return Finding("HD113", "warning", blocks, message, advice, signals.stalled, STALLED)
     if signals.felt < FELT and not (net.learnt or (signals.loss_kind == "other" and not signals.felt)):
         message = f"The loss sends a gradient to {short(100 * signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
@@ -377,7 +384,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     return None
 
 
-FLAT, AGAINST, FELT, WEIGHS = 1e-6, -0.25, 0.2, 2.0
+FLAT, AGAINST, FELT, STALLED, WEIGHS = 1e-6, -0.4, 0.2, 0.1, 2.0
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:
@@ -527,7 +534,8 @@ def linear_pair(net: Net) -> Finding | None:
     if not hit:
         return None
     ahead = [o for path, o in net.layers.items() if (path,) != net.signals.sources]
-    linear = all(o.labels and {"linear", "output"} >= {*o.labels} for o in ahead)
+    convolved = {o for layer in net.layers.values() if "Conv" in layer.kind for o in layer.sources}
+    linear = all({"linear", "output"} >= {*o.labels} and (o.labels or o.path in convolved) for o in ahead)
     message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
     return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)

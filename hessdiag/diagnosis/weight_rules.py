@@ -193,7 +193,7 @@ def below_epsilon(net: Net) -> Finding | None:
     advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
     if alone := blocks[0] not in sources:
         what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
-        advice = "Make ε smaller (1e-5 is usual), or normalise more numbers: fewer groups, or ahead of a pooling."
+        advice = "Normalise more numbers (fewer groups, another axis, ahead of a pooling), or make ε smaller (1e-5)."
     message = f"{what} writes {root(worst)} (usual: above {root(BELOW_EPS)})."
     return Finding("HD109", graded(-worst, -BELOW_EPS_WARNING[alone]), blocks, message, advice, worst, BELOW_EPS)
 
@@ -306,7 +306,7 @@ def dead(net: Net) -> Finding | None:
             advice = "Draw the weights with mean zero; look for inputs of one sign, and what is taken off before it."
             if path in net.signals.sources:
                 advice = f"Return the outputs of {own.name} without the ReLU, or behind `F.softplus`."
-            if bias and bias.weight_sq > 0.5 * layer.out_sq:
+            elif bias and bias.weight_sq > 0.5 * layer.out_sq:
                 blocks = (bias.name, own.name)
                 advice = f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
             return Finding("HD402", "fault", blocks, message, advice, layer.on_share, ALIVE)
@@ -366,7 +366,7 @@ def detached(net: Net) -> Finding | None:
     cut = [p for p in net.parameters if p.trainable and p.gradient == "cut"]
     if blocks := tuple(p.name for p in sorted(cut, key=net.place, reverse=True)):
         message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
-        advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `.data` or `argmax`."
+        advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `argmax` or `>`."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := net.labelled("cancelled"):
         what = "is added and taken off again, as in x + (q - x): no gradient gets there"

@@ -373,7 +373,7 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
             hooks.enter_context(layer.register_forward_pre_hook(lambda *_, owner=owner: order.append(owner)))
         seen, unread, in_common = _trace(model, few, blocks)
     if torch.is_grad_enabled() and seen.y.grad_fn is None and any(p.requires_grad for p in model.parameters()):
-        why = "forward runs under torch.no_grad(), detaches or copies them, or takes an argmax; measure it without that"
+        why = "forward runs under torch.no_grad(), detaches them, compares or takes an argmax; measure it without"
         raise HessdiagError(f"the outputs have no gradient: {why}")
     uncalled = [block for block in blocks if block.structured and not {*block.owners} & {*order}]
     unread |= _read_uncalled(model, seen.y, uncalled)

@@ -150,8 +150,8 @@ class Signals(Record):
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
             `nn.MSELoss` would, where `loss="mse"` reads each output with its own target.
         logits: the operation in the loss that takes the outputs for logits of yes or no.
-        takes, remedy, felt: what is told of an operation in the loss, as of probabilities for logits, and what to do;
-            the share of examples that get a gradient.
+        takes, remedy: what is told of an operation in the loss, as of probabilities for logits, and what to do.
+        felt, stalled: shares of examples that get a gradient, and that get none where their loss is high.
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
@@ -206,6 +206,7 @@ class Signals(Record):
     takes: str = ""
     remedy: str = ""
     felt: float = 1.0
+    stalled: float = 0.0
     outweighs: float = math.nan
     summed: float = 0.0
     dropped: str = ""

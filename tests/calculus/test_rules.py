@@ -80,8 +80,7 @@ OPERATIONS = {
     "permute and slice": lambda: cut(lambda x: x.permute(0, 2, 3, 1)[:, 1:5]),
     "chunk, scaled apart, concatenated": lambda: cut(
         lambda x: torch.cat([2 * a if i else a for i, a in enumerate(x.chunk(2, 1))], 1)),
-    "sum of two kernels": lambda: cut(
-        lambda x, a, b: a(x) + 0.5 * b(x), _conv(32, 8, 1), _conv(32, 8, 3, padding=1)),
+    "sum of two kernels": lambda: cut(lambda x, a, b: a(x) + 0.5 * b(x), _conv(32, 8, 1), _conv(32, 8, 3, padding=1)),
     "stack and mean": lambda: cut(lambda x: torch.stack([x, -x], 1)[:, 0]),
     "global mean": lambda: cut(lambda x: x.mean((2, 3))),
     "overlapping average": lambda: nn.AvgPool2d(3, 1, 1),
