@@ -336,7 +336,9 @@ def pieces_of(part: Batch) -> list[Piece]:
 
 
 def _felt(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
-    """Shares of the examples that get a gradient, and that get none where their loss is high and may be less."""
+    """Shares of the examples that get a gradient, and that get none where their loss is high and may be less; and of
+    places that read the commonest token, have all one target, and get a gradient, as padding does.
+    """
     felt, stalled, noise = own.flatten(1).any(1), 0.0, noise_like(y, part)
     if 0 < int(felt.sum()) < len(felt) == len(values):
         least = values.clone()
@@ -346,7 +348,21 @@ def _felt(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> di
                     least = torch.fmin(least, loss.value(y + size * step, part.targets).detach().double())
         high = values > values[felt].median()
         stalled = float((~felt & high & (values - least > SOME_SHARE * values.abs())).double().mean())
-    return {"felt": float(felt.double().mean()), "stalled": stalled}
+    return {"felt": float(felt.double().mean()), "stalled": stalled, "padded": _padded(part, own)}
+
+
+def _padded(part: Batch, own: Tensor) -> float:
+    told = part.targets
+    if told is None or told.dim() != 2:
+        return 0.0
+    felt = [
+        each.any(2) if each.shape[:2] == told.shape else each.any(1) for each in _tensors(own, part) if each.dim() == 3
+    ]
+    for tokens in (v for v in part.leaves[:-1] if v.shape == told.shape and not v.is_floating_point()):
+        at = tokens == tokens.flatten().mode().values
+        if len(torch.unique(told[at])) == 1 and any(each.shape == at.shape and bool(each[at].all()) for each in felt):
+            return float(at.double().mean())
+    return 0.0
 
 
 def _tensors(y: Tensor, part: Batch) -> list[Tensor]:

@@ -360,6 +360,10 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         )
         advice = "Clamp nothing that is yet to be learnt: hand logits to `F.cross_entropy` or its like."
         return Finding("HD113", "warning", blocks, message, advice, signals.stalled, STALLED)
+    if signals.padded > PADDED:
+        message = f"{whole(signals.padded)} of the places that the loss counts read one token and have one target."
+        advice = "Leave padding out: `ignore_index`, or a mask that the mean over places is taken with."
+        return Finding("HD113", "warning", blocks, message, advice, signals.padded, PADDED)
     if signals.felt < FELT and not (net.learnt or (signals.loss_kind == "other" and not signals.felt)):
         message = f"The loss sends a gradient to {short(100 * signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
@@ -384,7 +388,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     return None
 
 
-FLAT, AGAINST, FELT, STALLED, WEIGHS = 1e-6, -0.4, 0.2, 0.1, 2.0
+FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.2, 0.1, 0.6, 2.0
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:

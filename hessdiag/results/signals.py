@@ -152,6 +152,7 @@ class Signals(Record):
         logits: the operation in the loss that takes the outputs for logits of yes or no.
         takes, remedy: what is told of an operation in the loss, as of probabilities for logits, and what to do.
         felt, stalled: shares of examples that get a gradient, and that get none where their loss is high.
+        padded: share of the places that the loss counts, and that read and have to tell one token.
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
@@ -207,6 +208,7 @@ class Signals(Record):
     remedy: str = ""
     felt: float = 1.0
     stalled: float = 0.0
+    padded: float = 0.0
     outweighs: float = math.nan
     summed: float = 0.0
     dropped: str = ""

@@ -751,6 +751,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"logarithms of clamped {of}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, form=form: -form(y).clamp(1e-8, 1)
         .log().gather(1, t[:, None]).mean(), said) for of, form, said in (("logits", abs, ""), ("shares", partial(
         torch.softmax, dim=1), ""), ("numbers", torch.clone, "HD113"))),
+    *((f"padding, {left}", lambda: nn.Embedding(9, 9), (words := WORDS * (torch.arange(8) < 2), words * 2 % 9), lambda
+        y, t, left=left: F.cross_entropy(y.mT, t, ignore_index=left), said) for left, said in ((0, ""), (-1, "HD113"))),
     ("ratings by tables as they are drawn", lambda: net(lambda m, a, b: (m.u(a) * m.v(b)).sum(1),
         u=nn.Embedding(16, 300), v=nn.Embedding(16, 300)), (((a := torch.arange(16)), a), X[:, 0]), "mse", "HD101"),
     *((f"convolutions, {act.__name__}", lambda act=act: nn.Sequential(nn.Conv2d(3, 4, 1), act(), nn.AvgPool2d(2),
