@@ -48,18 +48,10 @@ def batches_for(  # noqa: PLR0913, keyword-only options
     read = reader(model, batch_dim, examples, loss)
     check_model(model)
     check_loss(loss)
-    given = _until(islice(batches_of(inputs, targets, tally, read=read), most), enough)
+    given = islice(batches_of(inputs, targets, tally, read=read, enough=enough), most)
     for each in [Batch.concatenate([*given])] if whole else given:
         check_tensors(model, each.tensors)
         yield replace(each, output=output)
-
-
-def _until(batches: Iterable[Batch], enough: int | None) -> Iterator[Batch]:
-    """These batches, and none after so many examples."""
-    for each in batches:
-        yield each
-        if enough is not None and each.offset + each.size >= enough:
-            return
 
 
 def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -> Read:
@@ -108,8 +100,9 @@ def argument_names(model: nn.Module) -> tuple[list[str], bool]:
 
 
 def batches_of(
-    inputs: Inputs | Iterable[Any], targets: Inputs | None, tally: Tally | None = None, *, read: Read = Batch.of
-) -> Iterator[Batch]:
+    inputs: Inputs | Iterable[Any], targets: Inputs | None, tally: Tally | None = None, *, read: Read = Batch.of,
+    enough: int | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
     tally = tally or Tally()
     # A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches.
@@ -120,14 +113,17 @@ def batches_of(
         return
     if targets is not None:
         raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
-    yield from batches(inputs, label="inputs", batch_size=1, tally=tally, read=read)
+    yield from batches(inputs, label="inputs", batch_size=1, tally=tally, read=read, enough=enough)
 
 
-def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Read = Batch.of) -> Iterator[Batch]:
+def batches(
+    content: Any, *, label: str, batch_size: int, tally: Tally, read: Read = Batch.of, enough: int | None = None
+) -> Iterator[Batch]:
     """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
 
     A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one
-    of inputs and targets. Batches of other sizes than the first, such as of longer sentences, are left out.
+    of inputs and targets. Batches of other sizes than the first, such as of longer sentences, are left out, and what
+    comes after `enough` examples.
     """
     content = DataLoader(content, batch_size=batch_size) if isinstance(content, Dataset) else content
     content = content if _holds_batches(content) and not _is_pair(content) else [content]
@@ -141,6 +137,8 @@ def batches(content: Any, *, label: str, batch_size: int, tally: Tally, read: Re
             done += batch.size
             tally.read += 1
             yield batch
+            if enough is not None and done >= enough:
+                return
     if first is None:
         raise HessdiagError(f"{label}: there is no batch: {EXPECTED}")
     tally.given = seen
