@@ -36,6 +36,7 @@ INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0,
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
 VARIES = 1e-3
+TINY_GAIN = 0.01  # n E[W²], below which it is the weights that lose the signal, whatever follows them
 BETWEEN = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
 
 
@@ -129,7 +130,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     which = "The input of the last layer varies" if ends else "The outputs vary"
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
-    advice = BETWEEN if {*blocks} & {*net.labelled("sigmoid")} else advice
+    drawn = [p for name in blocks if (p := net.named[name]).fan_in and p.weight_sq * p.fan_in > TINY_GAIN]
+    advice = BETWEEN if {p.name for p in drawn} & {*net.labelled("sigmoid")} else advice
     return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, SILENT)
 
 

@@ -486,7 +486,10 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
 
 CONSTANTS = re.compile(r"(new_)?(empty|full)|masked_fill|fill|where|scalar_tensor|lift_fresh|resize")
 SCALE = "these are too large, or out of its range: scale or clamp them"
-HINTS = {"div": "add a small number to what it divides by", "softmax": "leave an entry of every row unmasked"}
+HINTS = {
+    "div": "add a small number to what it divides by", "softmax": "leave an entry of every row unmasked",
+    "log": "take it of a softmax or sigmoid, or add a small number to what is above zero",
+}  # fmt: skip
 
 
 class _FirstBroken(TorchDispatchMode):
