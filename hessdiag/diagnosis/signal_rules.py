@@ -361,11 +361,11 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
             f"The loss of {whole(signals.stalled)} of the examples is high, and flat: no gradient leaves it there."
         )
         advice = "Clamp nothing that is yet to be learnt: hand logits to `F.cross_entropy` or its like."
-        return Finding("HD113", "warning", blocks, message, advice, signals.stalled, STALLED)
+        return Finding("HD113", "warning", (), message, advice, signals.stalled, STALLED)
     if signals.padded > PADDED:
-        message = f"{whole(signals.padded)} of the places that the loss counts read one token and have one target."
-        advice = "Leave padding out: `ignore_index`, or a mask that the mean over places is taken with."
-        return Finding("HD113", "warning", blocks, message, advice, signals.padded, PADDED)
+        message = f"{whole(signals.padded)} of what the loss counts is padding: places with one token and one target."
+        advice = "Leave these out: `ignore_index`, or a mask that the mean over places is taken with."
+        return Finding("HD113", "warning", (), message, advice, signals.padded, PADDED)
     if signals.felt < FELT and not (net.learnt or (signals.loss_kind == "other" and not signals.felt)):
         message = f"The loss sends a gradient to {short(100 * signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."

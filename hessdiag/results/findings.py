@@ -112,7 +112,7 @@ def judge(findings: Sequence[Finding]) -> tuple[VerdictLevel, str]:
     if not counts["fault"] and not counts["warning"]:
         return "no-problem", f"No problem found in {CHECKS} checks{f' ({found})' if found else ''}."
     first = findings[0]
-    where = layer_of(first.blocks[0]) if first.blocks else "the model"
+    where = layer_of(first.blocks[0]) if first.blocks else _whole(first)
     return "faulty" if counts["fault"] else "suspicious", f"{found}: look first at {where} ({first.rule})."
 
 
@@ -199,9 +199,14 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
         return value, float(np.exp((apart - noise).max())), float(np.exp((apart + noise).max()))
 
 
+def _whole(finding: Finding) -> str:
+    """Where a finding is that names no layer."""
+    return "the loss" if finding.rule == "HD113" and "loss" in finding.message else "the model"
+
+
 def told(finding: Finding, most: int = 1) -> list[str]:
     """Lines of a finding: where, in `most` layers by name, what was found, what to do, and where it says why."""
-    where = label(finding.blocks, most) or "the whole model"
+    where = label(finding.blocks, most) or _whole(finding)
     lines = [f"{finding.rule} {finding.severity}: {where}", f"  found: {finding.message}"]
     lines += [f"  do: {finding.advice}"] if finding.advice else []
     return [*lines, f"  why: hessdiag explain {finding.rule}"]
