@@ -355,10 +355,9 @@ def _padded(part: Batch, own: Tensor) -> float:
     told = part.targets
     if told is None or told.dim() != 2:
         return 0.0
-    felt = [
-        each.any(2) if each.shape[:2] == told.shape else each.any(1) for each in _tensors(own, part) if each.dim() == 3
-    ]
-    for tokens in (v for v in part.leaves[:-1] if v.shape == told.shape and not v.is_floating_point()):
+    columns = [each for each in _tensors(own, part) if each.dim() == 3]  # (B, T, classes), or (B, classes, T)
+    felt = [each.any(2 if each.shape[:2] == told.shape else 1) for each in columns]
+    for tokens in (v for v in part.leaves[:-1] if v.shape == told.shape and v.dtype in (torch.int32, torch.int64)):
         at = tokens == tokens.flatten().mode().values
         if len(torch.unique(told[at])) == 1 and any(each.shape == at.shape and bool(each[at].all()) for each in felt):
             return float(at.double().mean())
