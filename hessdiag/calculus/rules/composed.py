@@ -46,16 +46,12 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     if operation.target in _COPIES:
         return next(iter(read.values()))
     known = {ref.name: call.numbers[ref.name].double() for ref in operation.refs if ref.name not in read}
+    texts = {name: str(float(actual)) for name, actual in known.items()} | {n: phi.name for n, (_, phi) in read.items()}
 
     def function(x: Tensor) -> Any:
         return with_numbers(operation, known | {name: phi.function(x) for name, (_, phi) in read.items()})
 
-    def text(value: Any) -> str:
-        if isinstance(value, Ref):
-            return read[value.name][1].name if value.name in read else str(float(known[value.name]))
-        return str(value)
-
-    written = ",".join(text(value) for value in operation.arguments.values())
+    written = ",".join(texts[v.name] if isinstance(v, Ref) else str(v) for v in operation.arguments.values())
     return root, Nonlinearity(f"{operation.target}({written})", function, nodes=NODES // 4)
 
 
