@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -223,8 +223,7 @@ Value = Activation | Unknown | Pieces | Scores | Size
 Back = Callable[[Gradient], Gradient]
 
 
-@dataclass(frozen=True)
-class Mixing:
+class Mixing(NamedTuple):
     """By how much ‖M‖² of queries, keys and values is larger than without what an attention makes alike."""
 
     heads: int  # of which each has weights of its own

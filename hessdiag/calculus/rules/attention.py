@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Mixing, Ref, Scores, Step, UnsupportedError
 from hessdiag.calculus.moments import Activation, Gradient, by_position, distinct, mean_of_pairs, weighted
@@ -272,17 +273,14 @@ def _mean_of(steps: Sequence[Step], shares: Sequence[float]) -> Step:
         sq = sum(share * each.sq for share, each in zip(shares, found, strict=True))
         return replace(found[0], sq=sq, profile=None, **weighted(sizes, found, *names))
 
-    def mean(values: Sequence[Any]) -> Any:
-        if isinstance(values[0], tuple):
-            return tuple(mean(each) for each in zip(*values, strict=True))
+    def mean(*values: float) -> float:
         return sum(share * value for share, value in zip(shares, values, strict=True))
 
-    mixings = [step.attention for step in steps if step.attention]
     backs = [
         (ref, lambda g, i=i: joined([step.back[i][1](g) for step in steps])) for i, (ref, _) in enumerate(steps[0].back)
     ]
-    names = ("query", "key", "value")
-    mixing = replace(mixings[0], **{name: mean([getattr(each, name) for each in mixings]) for name in names})
+    first, *others = (step.attention for step in steps if step.attention)
+    mixing = tree_map(mean, first, *others)._replace(heads=first.heads)
     return replace(steps[0], out=joined([step.out for step in steps]), back=tuple(backs), attention=mixing)
 
 
