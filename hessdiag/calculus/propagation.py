@@ -255,7 +255,14 @@ def propagate(
     if not isinstance(output, Activation) or output.sq.numel() < graph.batch:
         raise HessdiagError("operations that have a rule give no output for each example: measure it with diagnose")
     found.output, found.loss = output, output_gradient(loss, output, graph.batch, class_dim)
-    _backward(found, moments)
+    waiting = {graph.output.name: [found.loss.gradient]}
+    for operation, step in reversed(found.steps):
+        if operation.name not in waiting:
+            continue
+        g = add_gradients(waiting.pop(operation.name))
+        found.gradients[operation.name] = g = g.independent() if moments == PAPER else g
+        for ref, back in step.back:
+            waiting.setdefault(ref.name, []).append(back(g))
     return found
 
 
@@ -268,14 +275,3 @@ def _note_dependence(operation: Operation, step: Step, found: Propagation) -> No
         both = "both sides come from one result, and are taken as independent"
         found.notes[f"{rule.operation} {place(operation)}: {both}"] = None
     found.roots[operation.name] = frozenset({operation.name}).union(*([] if step.weight else read))
-
-
-def _backward(found: Propagation, moments: str) -> None:
-    waiting = {found.graph.output.name: [found.loss.gradient]}
-    for operation, step in reversed(found.steps):
-        if operation.name not in waiting:
-            continue
-        g = add_gradients(waiting.pop(operation.name))
-        found.gradients[operation.name] = g = g.independent() if moments == PAPER else g
-        for ref, back in step.back:
-            waiting.setdefault(ref.name, []).append(back(g))
