@@ -171,31 +171,23 @@ class Directions:
 
     def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
-        if (classes := self._classes(problem, part, seen, seed)) is not None:
-            return classes
-        y = seen.y.detach()
-        z = gaussians(seed, f"sketches, {self.name},", part.numbers, (self.random, *y.shape[1:])).to(y)
+        y, loss, count = seen.y.detach(), problem.loss, self.random
+        if may_draw_classes(problem) and logits_call(problem.model, seen) is not None:  # a linear layer writes logits
+            assert isinstance(loss, CrossEntropy)
+            weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
+            if weights is not None:  # of one label a position: cotangents φ with E φφᵀ = S
+                name = f"classes, {self.name},"
+                return SampledSoftmax.draw(y, weights, count=count, seed=seed, name=name, examples=part.numbers)
+        z = gaussians(seed, f"sketches, {self.name},", part.numbers, (count, *y.shape[1:])).to(y)
         if self.basis is not None:
             first = part.offset - problem.batch.offset
             basis = self.basis[:, first : first + part.size]
             along = torch.einsum("rbn,qbn->qrb", basis.flatten(2), z.flatten(2))
             z -= torch.einsum("qrb,rbn->qbn", along, basis.flatten(2)).view_as(z)
             z = torch.cat([basis, z])
-        if problem.loss.has_root:
-            return problem.loss.root_products(y, part.targets, z)
-        return torch.cat([z, problem.loss.hessian_products(y, part.targets, z)])
-
-    def _classes(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> SampledSoftmax | None:
-        """Cotangents φ with E φφᵀ = S; None where no linear layer writes the logits of one label a position."""
-        y, loss = seen.y.detach(), problem.loss
-        if not may_draw_classes(problem) or logits_call(problem.model, seen) is None:
-            return None
-        assert isinstance(loss, CrossEntropy)
-        weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
-        if weights is None:
-            return None
-        purpose = f"classes, {self.name},"
-        return SampledSoftmax.draw(y, weights, count=self.random, seed=seed, name=purpose, examples=part.numbers)
+        if loss.has_root:
+            return loss.root_products(y, part.targets, z)
+        return torch.cat([z, loss.hessian_products(y, part.targets, z)])
 
 
 def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | None:
