@@ -98,16 +98,13 @@ def _put_back(model: nn.Module, mode: str) -> Iterator[Callable[[], None]]:
     python = [module for module in model.modules() if not isinstance(module, torch.jit.ScriptModule)]
     _check_measurable(model)
     scripted = [(module, module.training) for module in model.modules() if isinstance(module, torch.jit.ScriptModule)]
-    held = [(module, dict(vars(module))) for module in python]
-    parts: list[tuple[Cache, Cache]] = [(d, dict(d)) for m in python for d in (m._parameters, m._buffers, m._modules)]
-    kept = contents_of([attributes for _, attributes in held])
+    held = [(d, dict(d)) for m in python for d in (vars(m), m._parameters, m._buffers, m._modules)]
+    kept = contents_of([dict(vars(module)) for module in python])
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     grads = [(parameter, parameter.grad) for parameter in model.parameters()]
 
     def put_back() -> None:
-        for module, attributes in held:
-            _fill(vars(module), attributes)
-        for part, names in parts:  # a forward pass may bind something new to the name
+        for part, names in held:  # a forward pass may bind something new to the name
             _fill(part, names)
         for module, training in scripted:
             module.training = training
