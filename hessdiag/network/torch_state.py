@@ -183,8 +183,7 @@ def seed_torch(seed: int) -> None:
 
 
 def _in_use() -> list[int]:
-    initialised: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return list(range(torch.cuda.device_count())) if initialised else []
+    return list(range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0))  # type: ignore[no-untyped-call]
 
 
 def draws_random_numbers(call: Callable[[], object]) -> bool:
@@ -561,13 +560,12 @@ def _normalised(x: Tensor, given: dict[str, Any], *, own: bool) -> Tensor:
 def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Attend by plain products: the fused kernels have no second derivatives."""
     names = ("attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    given = {"attn_mask": None, "dropout_p": 0.0, "is_causal": False} | dict(zip(names, args, strict=False)) | kwargs
-    given["dropout_p"] = 0.0
-    mask, *positional = [given.pop(name) for name in names[:3]]
+    given = dict(zip(names, args, strict=False)) | kwargs | {"dropout_p": 0.0}
+    mask = given.get("attn_mask")
     if mask is not None and mask.dtype == torch.bool:  # which the plain products would add, as 0 and 1
-        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+        given["attn_mask"] = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
     attend: Any = torch.ops.aten._scaled_dot_product_attention_math.default
-    y: Tensor = attend(query, key, value, mask, *positional, **given)[0]
+    y: Tensor = attend(query, key, value, **given)[0]
     as_given = query.dim() < 4 or query.is_contiguous()  # else it lies as queries do: models take views of it
     return y if as_given else y.transpose(1, 2).contiguous().transpose(1, 2)
 
