@@ -184,11 +184,8 @@ def _sums_by_row(X: Tensor) -> Tensor:
     """Σ_s X_i[r, s] X_j[s, r] of every r, symmetric in i and j: of (g, L, n, n), (g, n, L, L)."""
     _, L, n, _ = X.shape
     step = max(1, AT_ONCE // (L * max(n, L)))
-    found = []
-    for start in range(0, n, step):
-        some = slice(start, start + step)
-        found.append(X[:, :, some].transpose(1, 2) @ X[:, :, :, some].permute(0, 3, 2, 1))
-    rows = torch.cat(found, dim=1)
+    both = zip(torch.split(X, step, dim=2), torch.split(X, step, dim=3), strict=True)
+    rows = torch.cat([own.transpose(1, 2) @ other.permute(0, 3, 2, 1) for own, other in both], dim=1)
     return (rows + rows.mT) / 2
 
 

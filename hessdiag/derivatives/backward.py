@@ -196,11 +196,10 @@ def _formed_in_pieces(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi:
     d = module.in_channels * math.prod(module.kernel_size)
     J = phi.new_empty(B, C * n, d)
     piece = max(1, PIECE // (T * (d + C * n) * phi.element_size()))
-    calls = len(x) // B
-    for start in range(0, B, piece):
-        stop = min(start + piece, B)
-        u = _patches(module, x[calls * start : calls * stop], examples=stop - start)
-        torch.bmm(phi[start:stop].reshape(-1, C * n, T), u.mT, out=J[start:stop])
+    pieces = (torch.split(x, piece * (len(x) // B)), torch.split(phi, piece), torch.split(J, piece))
+    for some, back, formed in zip(*pieces, strict=True):
+        u = _patches(module, some, examples=len(back))
+        torch.bmm(back.reshape(-1, C * n, T), u.mT, out=formed)
     return DenseJacobian(J.view(B, C, n * d), size=x_size * phi_size)
 
 
@@ -301,15 +300,14 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
             return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}
         except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
             pass
-    found: dict[str, list[Tensor]] = {name: [] for name in at}
+    found = []
     network.differentiable()
     for b in range(part.size):
         leaves = leaves_of(at)
         y = network(leaves, part.narrow(b, b + 1))
         each = [reverse_gradient(y, leaves, v) for v in cotangents[:, b : b + 1]]
-        for name, examples in found.items():
-            examples.append(torch.stack([row[name].to_dense().flatten() for row in each]))
-    return {name: torch.stack(examples) for name, examples in found.items()}
+        found.append({name: torch.stack([row[name].to_dense().flatten() for row in each]) for name in at})
+    return {name: torch.stack([rows[name] for rows in found]) for name in at}
 
 
 def outputs_and_tangent(

@@ -151,10 +151,9 @@ class LowRankJacobian(Jacobian):
         else:  # from J of a few output channels at a time
             product = self.phi.new_zeros(B * C, others * count)
             channels = max(1, CROSSED // ((B * C + others * count) * self.u.shape[1]))
-            for start in range(0, self.phi.shape[2], channels):
-                few = slice(start, start + channels)
-                J = _formed(self.u, self.phi[:, :, few]).flatten(0, 1)
-                product += J @ (J if other is self else _formed(other.u, other.phi[:, :, few]).flatten(0, 1)).T
+            for phi, there in zip(*(torch.split(each.phi, channels, dim=2) for each in (self, other)), strict=True):
+                J = _formed(self.u, phi).flatten(0, 1)
+                product += J @ (J if other is self else _formed(other.u, there).flatten(0, 1)).T
         return enlarged(product.view(B, C, others, count), self.size * other.size)
 
     def total(self) -> Tensor:
