@@ -390,7 +390,7 @@ class Batch:
         """Examples `start` up to `stop`."""
         stop = min(stop, self.size)
         if self.within is not None:
-            return self._of(self.within[start:stop], self.targets if self.targets is None else self.targets[start:stop])
+            return replace(self.among_all(range(start, stop)), within=self.within[start:stop])
         if self.as_one:
             return self
         return self.map(lambda value: value[start:stop], size=stop - start, offset=self.offset + start)
@@ -406,10 +406,8 @@ class Batch:
 
     def among_all(self, examples: Sequence[int]) -> Batch:
         """Examples of a whole batch, each measured within it."""
-        return self._of(tuple(examples), None if self.targets is None else self.targets[list(examples)])
-
-    def _of(self, within: tuple[int, ...], targets: Tensor | None) -> Batch:
-        return replace(self, within=within, size=len(within), targets=targets)
+        targets = None if self.targets is None else self.targets[list(examples)]
+        return replace(self, within=tuple(examples), size=len(examples), targets=targets)
 
     @property
     def rows(self) -> int | None:
