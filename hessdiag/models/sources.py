@@ -211,20 +211,18 @@ def as_size(value: Any) -> Size:
 
 
 def _named(name: str, arguments: Mapping[str, Any], size: Size) -> ModelSource:
-    head, colon, tail = name.partition(":")
+    head, colon, _ = name.partition(":")
     if head == "hf":
         return _transformers(name, arguments, size)
     if name in BUILT_IN:
-        function = BUILT_IN[name]
-    elif head == "mlp" and colon:
-        function = _perceptron(name, tail)
-    elif head in LIBRARIES and colon:
-        function = LIBRARIES[head](name, arguments)
+        function = NamedFunction("model", name, BUILT_IN[name])
+    elif head in FAMILIES and colon:
+        function = NamedFunction("model", name, FAMILIES[head](name, arguments))
     elif colon:
-        return factory_source(load_function(name, what="model"), arguments=arguments, input_size=size)
+        function = load_function(name, what="model")
     else:
         raise HessdiagError(f"unknown model {name!r}: {f'{did_you_mean(name, BUILT_IN)} use {FORMS}'.lstrip()}")
-    return factory_source(NamedFunction("model", name, function), arguments=arguments, input_size=size)
+    return factory_source(function, arguments=arguments, input_size=size)
 
 
 def _check_module(module: Any, label: str) -> nn.Module:
@@ -255,10 +253,10 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
 }  # fmt: skip
 
 
-def _perceptron(name: str, text: str) -> Callable[..., Any]:
-    if not re.fullmatch(r"[1-9][0-9]{0,8}(-[1-9][0-9]{0,8})+", text):
-        raise HessdiagError(f"model {name!r}: write the widths as in mlp:784-384-64-10 (input to output)")
-    first, *hidden, last = map(int, text.split("-"))
+def _perceptron(specification: str, arguments: Mapping[str, Any]) -> Callable[..., Any]:
+    if not re.fullmatch(r"mlp:[1-9][0-9]{0,8}(-[1-9][0-9]{0,8})+", specification):
+        raise HessdiagError(f"model {specification!r}: write the widths as in mlp:784-384-64-10 (input to output)")
+    first, *hidden, last = map(int, specification.removeprefix("mlp:").split("-"))
 
     def perceptron(*, bias: bool = True, width: float = 1.0) -> Any:
         check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
@@ -290,7 +288,7 @@ def _torchvision(specification: str, arguments: Mapping[str, Any]) -> Callable[.
     return lambda **options: (builder(**fixed, **options), (3, USUAL_SIDE, USUAL_SIDE))
 
 
-LIBRARIES = {"timm": _timm, "torchvision": _torchvision}
+FAMILIES = {"mlp": _perceptron, "timm": _timm, "torchvision": _torchvision}
 
 
 def _checked_name(specification: str, known: list[str], arguments: Mapping[str, Any]) -> str:
