@@ -107,9 +107,8 @@ def insert_scale(model: nn.Module, factor: float, *, before: str | None = None, 
     module.add_module(name, scale)
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:  # which runs the new child
         if name == INPUT:
-            others = {key: child for key, child in module._modules.items() if key != INPUT}
-            module._modules.clear()
-            module._modules.update({INPUT: scale, **others})
+            for key in [key for key in module._modules if key != INPUT]:
+                module._modules[key] = module._modules.pop(key)
     elif name == INPUT:
         module.register_forward_pre_hook(_scale_input, with_kwargs=True)
     else:

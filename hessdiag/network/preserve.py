@@ -29,7 +29,6 @@ DEPTH = 4  # of holders in holders
 MAX_ENTRIES = 10_000  # entries up to which what they hold is looked at too: a data set is no cache
 MODULES_OWN = frozenset(vars(nn.Module()))  # parameters, buffers, hooks: kept by other means
 
-Holder = Any
 Cache = dict[Any, Any]
 
 _turns: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
@@ -155,7 +154,7 @@ def _check_measurable(model: nn.Module) -> None:
 class Content:
     """A holder and a copy of what it held."""
 
-    holder: Holder
+    holder: Any
     copy: Any
     version: int = field(default=0, kw_only=True)
 
