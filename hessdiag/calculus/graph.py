@@ -319,13 +319,12 @@ VIEWS = tuple(f"aten.{name}" for name in ("view", "_unsafe_view", "reshape", "fl
 
 def viewed(sq: Tensor, shape: Sequence[int]) -> Tensor:
     """The same entries in another shape; what is repeated along the last dimensions still takes no memory."""
-    try:
+    with contextlib.suppress(RuntimeError):
         return sq.view(*shape)
-    except RuntimeError:
-        kept = sq
-        for d in reversed([d for d in range(sq.dim()) if sum(sq.stride()[d:]) == 0]):
-            kept = kept.narrow(d, 0, 1)
-        return kept.contiguous().expand(sq.shape).reshape(*shape)
+    kept = sq
+    for d in reversed([d for d in range(sq.dim()) if sum(sq.stride()[d:]) == 0]):
+        kept = kept.narrow(d, 0, 1)
+    return kept.contiguous().expand(sq.shape).reshape(*shape)
 
 
 def transposed(function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor, along: int | None = None) -> Tensor:

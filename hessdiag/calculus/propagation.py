@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -206,12 +207,10 @@ def _number(call: Call) -> Tensor | None:
     known = all(ref.name in call.numbers for ref in operation.refs)
     if random or not known or operation.shape is None or operation.target == "aten.embedding":
         return None
-    try:
-        with torch.no_grad():
-            found = with_numbers(operation, call.numbers)
-    except Exception:  # numbers of another kind than the graph was traced with: left unknown
-        return None
-    return found if isinstance(found, Tensor) and not found.is_meta else None
+    with suppress(Exception), torch.no_grad():  # numbers of another kind than the graph was traced with
+        found = with_numbers(operation, call.numbers)
+        return found if isinstance(found, Tensor) and not found.is_meta else None
+    return None
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:

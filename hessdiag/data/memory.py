@@ -6,6 +6,7 @@ import gc
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -35,11 +36,10 @@ def free_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
-    try:
+    with suppress(OSError, ValueError):  # no such file, or "max"
         limit, used = ((CGROUP / name).read_text().strip() for name in ("memory.max", "memory.current"))
         return min(free, int(limit) - int(used))
-    except (OSError, ValueError):  # no such file, or "max"
-        return free
+    return free
 
 
 def as_bytes(asked: Any) -> int:

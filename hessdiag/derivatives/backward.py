@@ -294,12 +294,10 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
         return cast(Values, vmap(lambda w: pull(w.unsqueeze(0))[0], randomness="same")(v))
 
     if part.apart:
-        try:
+        with suppress(RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
             rows = vmap(one, in_dims=(0, 1), randomness="same")(part.leaves, cotangents)
             # Detached: a parameter that the model reads from elsewhere has a gradient still.
             return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}
-        except (RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
-            pass
     found = []
     network.differentiable()
     for b in range(part.size):

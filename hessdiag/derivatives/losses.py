@@ -367,10 +367,9 @@ class CallableLoss(Loss):
             return self.function(*mapped(given, partial(torch.clone, memory_format=torch.contiguous_format)))
 
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
-        try:
+        with suppress(*REFUSALS):  # unless it reads one example at a time
             return self._one(y, targets)
-        except REFUSALS:  # it reads one example at a time
-            return super().of_all(y, targets)
+        return super().of_all(y, targets)
 
     def check(self, y: Tensor, targets: Tensor | None, *, twice: bool) -> None:
         """Refuse a function that cannot read these examples, or lacks derivatives it needs."""
@@ -410,10 +409,9 @@ class CallableLoss(Loss):
             whole = found(self.together)
         except REFUSALS:  # it reads one example at a time
             return self.copies == 1
-        try:
+        with suppress(*REFUSALS):
             return all(_alike(*pair) for pair in zip(whole, found(self), strict=True))
-        except REFUSALS:
-            return False
+        return False
 
     def compares(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether the gradient in the outputs of one example depends on those of another, or is zero without them."""
@@ -432,11 +430,10 @@ class CallableLoss(Loss):
         apart = super()._gradient(y, targets)
         if len(y) == 1:
             return apart
-        try:
+        with suppress(*REFUSALS):  # unless it reads one example at a time
             found = Loss._gradient(self.together, y, targets)
-        except REFUSALS:  # it reads one example at a time
-            return apart
-        return found if _alike(found[1], apart[1]) else apart
+            return found if _alike(found[1], apart[1]) else apart
+        return apart
 
     def _one(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
         loss = self.whole(y, targets, copies)
@@ -459,10 +456,9 @@ class CallableLoss(Loss):
             alike = (targets.shape[1:], targets.dtype) == (shape[1:], y.dtype)
             how = how if alike else f"pass targets of shape {(len(targets), *shape[1:])} and {y.dtype}"
         message = f"the loss {self.name!r} cannot be called with {call}: {how}"
-        try:
+        several = False
+        with suppress(*REFUSALS):
             several = len(y) > 1 and bool(self._one(y, targets).isfinite())
-        except REFUSALS:
-            several = False
         return CoupledError(f"{message}, or pass per='batch' (--per batch)") if several else HessdiagError(message)
 
 

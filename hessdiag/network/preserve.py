@@ -210,17 +210,14 @@ def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
     if isinstance(value, Tensor):
         if not value.requires_grad and not value.is_inference():
             found[id(value)] = Content(value, value.detach().clone(), version=value._version)
-        return
-    if isinstance(value, np.ndarray) and value.flags.writeable:
+    elif isinstance(value, np.ndarray) and value.flags.writeable:
         found[id(value)] = Content(value, value.copy())
-        return
-    if (held := _entries(value)) is None:
-        return
-    if not isinstance(value, tuple):
-        found[id(value)] = Content(value, held)
-    entries = list(held.values() if isinstance(held, dict) else held)
-    for entry in entries if len(entries) <= MAX_ENTRIES else []:
-        _collect(entry, depth - 1, found)
+    elif (held := _entries(value)) is not None:
+        if not isinstance(value, tuple):
+            found[id(value)] = Content(value, held)
+        entries = list(held.values() if isinstance(held, dict) else held)
+        for entry in entries if len(entries) <= MAX_ENTRIES else []:
+            _collect(entry, depth - 1, found)
 
 
 def _entries(value: Any) -> Any:

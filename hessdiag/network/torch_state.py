@@ -15,7 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -133,19 +133,16 @@ def _full_precision() -> Iterator[None]:
 
 def _matmul_precision() -> str:
     """Return the precision of matrix products; empty where it is the highest, or was set backend by backend."""
-    try:
-        precision = torch.get_float32_matmul_precision()
-    except RuntimeError:  # once the newer settings were used, torch refuses to read the older
-        return ""
-    return "" if precision == "highest" else precision
+    with suppress(RuntimeError):  # once the newer settings were used, torch refuses to read the older
+        return torch.get_float32_matmul_precision().replace("highest", "")
+    return ""
 
 
 def _setting(holder: Any) -> tuple[str, Any]:
     """Name and value of the setting; oneDNN's has the newer name alone."""
-    try:
+    with suppress(RuntimeError, AttributeError):
         return "allow_tf32", holder.allow_tf32
-    except (RuntimeError, AttributeError):
-        return "fp32_precision", holder.fp32_precision
+    return "fp32_precision", holder.fp32_precision
 
 
 # --- Random state ----------------------------------------------------------------------------------------------------
@@ -193,12 +190,10 @@ def draws_random_numbers(call: Callable[[], object]) -> bool:
     (True, False)
     """
     refuses = _RefusesToDraw()  # type: ignore[no-untyped-call]
-    try:
-        with refuses:
-            call()
-    except Exception:  # raised by `refuses`, or by the user's code, which is called again anyway
-        return True
-    return refuses.asked
+    with suppress(Exception), refuses:  # raised by `refuses`, or by the user's code, which is called again anyway
+        call()
+        return refuses.asked
+    return True
 
 
 class _RefusesToDraw(TorchDispatchMode):  # type: ignore[no-untyped-call]
