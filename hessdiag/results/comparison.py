@@ -187,13 +187,13 @@ def compare_reports(before: Report, after: Report) -> Comparison:
     only_before, only_after = (tuple(b.name for b in r.blocks if b.name not in shared) for r in (before, after))
     medians = {key: _median_ratio(pairs, key) for key in QUANTITIES}
     changes = sorted((_change(old, new, medians) for old, new in pairs), key=_place)
-    resolved = _missing(before.findings, after.findings) if after.signals is not None else ()
-    new = _missing(after.findings, before.findings) if before.signals is not None else ()
+    resolved = tuple(_missing(before.findings, after.findings)) if after.signals is not None else ()
+    new = tuple(_missing(after.findings, before.findings)) if before.signals is not None else ()
     data = [(key.replace("_", " "), getattr(before, key), getattr(after, key)) for key in SAME_DATA]
     differences = tuple(f"{key}: {was} before, {now} after" for key, was, now in data if was != now)
     return Comparison(
         before=f"{before.model}, init {before.init}", after=f"{after.model}, init {after.init}",
-        findings=tuple(_find(changes, medians, resolved, new) + _not_compared((*only_before, *only_after))),
+        findings=(*_find(changes, medians, resolved, new), *_not_compared((*only_before, *only_after))),
         resolved=resolved, new=new, changes=tuple(changes), medians=medians, only_before=only_before,
         only_after=only_after, differences=differences, **{key: getattr(before, key) for key in SAME_KIND},
     )  # fmt: skip
@@ -268,70 +268,63 @@ def _place(change: BlockChange) -> tuple[bool, float, bool, float]:
     return (change.cause != "weights", -change.score, change.kind != "weight", -away(change.ratios["nu"].relative))
 
 
-def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+def _missing(findings: Sequence[Finding], others: Sequence[Finding]) -> Iterator[Finding]:
     """Those of `findings` that `others` do not have, as far as they do not: by their rules and parameters."""
     rules = {finding.rule for finding in others}
     places = {(finding.rule, name) for finding in others for name in finding.blocks}
-    found = []
     for finding in findings:
         blocks = tuple(name for name in finding.blocks if (finding.rule, name) not in places)
         if blocks or (not finding.blocks and finding.rule not in rules):
-            found.append(replace(finding, blocks=blocks))
-    return tuple(found)
+            yield replace(finding, blocks=blocks)
 
 
 def _find(
     changes: Sequence[BlockChange], medians: Mapping[str, float], resolved: Sequence[Finding], new: Sequence[Finding]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """What differs by more than two seeds of one initialisation do; what a repair explains is a note."""
     mended = [finding for finding in resolved if is_as_grave(finding, "warning")]
     broken = {name for finding in new if is_as_grave(finding, "warning") for name in finding.blocks}
     repaired = {name for finding in mended for name in finding.blocks} - broken
     weights = [change for change in changes if change.cause == "weights"]
     advised = [change for change in weights if change.name in repaired]
-    found = _weights([change for change in weights if change not in advised])
+    yield from _weights([change for change in weights if change not in advised])
     if advised:
         rules = dict.fromkeys(f.rule for f in mended if any(change.name in f.blocks for change in advised))
-        found += _weights(advised, f"{joined(rules)} resolved here: nothing is to be done.")
+        yield from _weights(advised, f"{joined(rules)} resolved here: nothing is to be done.")
     explained = "This may follow from the weights that differ: look at those first." if weights else ""
     if mended and not weights:
         explained = f"This may follow from the repair of {joined(dict.fromkeys(f.rule for f in mended))}."
-    return found + _elsewhere(changes, medians, explained)
+    yield from _elsewhere(changes, medians, explained)
 
 
-def _weights(changes: Sequence[BlockChange], explained: str = "") -> list[Finding]:
+def _weights(changes: Sequence[BlockChange], explained: str = "") -> Iterator[Finding]:
     """HD601: weights that grew, and those that shrank, by more than another draw of them does."""
-    found = []
     for grew in dict.fromkeys(change.ratios["weight_sq"].value > 1 for change in changes):
         group = [change for change in changes if (change.ratios["weight_sq"].value > 1) == grew]
         squares = [change.ratios["weight_sq"].value for change in group]
         where = label([change.name for change in group], MOST_NAMES)
         message = f"{where}: weights {_times(list(map(math.sqrt, squares)))}."
-        found.append(_finding("HD601", group, message, explained, away(squares[0]), resampled_factor(group[0].numel)))
-    return found
+        yield _finding("HD601", group, message, explained, away(squares[0]), resampled_factor(group[0].numel))
 
 
-def _elsewhere(changes: Sequence[BlockChange], medians: Mapping[str, float], explained: str) -> list[Finding]:
+def _elsewhere(changes: Sequence[BlockChange], medians: Mapping[str, float], explained: str) -> Iterator[Finding]:
     """HD602 and HD603: what stands out from the change of all, or the change of all, where weights are the same."""
-    found = []
     for rule, cause, key, name, limit in RELATIVE:
         if group := [change for change in changes if change.cause == cause]:
             ratios = [change.ratios[key].relative for change in group]
             where = label([change.name for change in group], MOST_NAMES)
             message = f"The weights agree, but {name} changed, relative to the median weight: {where} {_times(ratios)}."
-            found.append(_finding(rule, group, message, explained, away(ratios[0]), limit))
+            yield _finding(rule, group, message, explained, away(ratios[0]), limit)
         elif away(medians[key]) > limit and all(change.cause == "nothing" for change in changes):
             message = f"All weights agree, but {name} of the median one is {_times([medians[key]])}."
-            found.append(_finding(rule, (), message, explained, away(medians[key]), limit))
-    return found
+            yield _finding(rule, (), message, explained, away(medians[key]), limit)
 
 
-def _not_compared(names: Sequence[str]) -> list[Finding]:
-    if not names:
-        return []
-    message = f"{len(names)} parameters have no counterpart of their name and shape: {few(names, MOST_NAMES)}."
-    advice = "Rename what was renamed, to compare it too."
-    return [Finding("HD604", "note", tuple(names), message, advice, float(len(names)), 0.0)]
+def _not_compared(names: Sequence[str]) -> Iterator[Finding]:
+    if names:
+        message = f"{len(names)} parameters have no counterpart of their name and shape: {few(names, MOST_NAMES)}."
+        advice = "Rename what was renamed, to compare it too."
+        yield Finding("HD604", "note", tuple(names), message, advice, float(len(names)), 0.0)
 
 
 def _finding(rule: str, group: Sequence[BlockChange], message: str, why: str, value: float, limit: float) -> Finding:

@@ -100,16 +100,14 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
             *warnings,
         ])  # fmt: skip
 
-    def _warnings(self) -> list[str]:
-        lines = []
+    def _warnings(self) -> Iterator[str]:
         if self.data.startswith("random"):
-            lines.append(f"! These rates are for random data ({self.data}, random targets): measure them on yours.")
+            yield f"! These rates are for random data ({self.data}, random targets): measure them on yours."
         if rising := [NAMES[name] for name, rate in self.items() if rate.rises]:
-            lines.append(f"! The rate of {joined(rising)} still rises along the steps: pass more steps.")
+            yield f"! The rate of {joined(rising)} still rises along the steps: pass more steps."
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
             line = f"! No rate for {joined(dead)}: along these steps the loss of fresh examples is no number, or"
-            lines.append(f"{line} does not fall, or has no curvature, beyond noise and rounding.")
-        return lines
+            yield f"{line} does not fall, or has no curvature, beyond noise and rounding."
 
 
 def _cells(name: str, rate: LearningRate) -> list[str]:
