@@ -172,11 +172,10 @@ class Subject(Measured):
         from hessdiag.loading.user_code import load_function
 
         data = load_function(self.data, what="--data") if self.data else None
-        settings: dict[str, Any] = {"init": self.init or AS_BUILT, "weights": self.weights, "data": data, "say": say}
-        settings |= {"batch_size": self.batch_size, "loss": self.loss, "class_dim": class_dim, "mode": self.mode}
-        settings |= {"seed": self.seed, "device": self.torch_device, "dtype": self.dtype}
+        own = {key: getattr(self, key) for key in ("weights", "batch_size", "loss", "mode", "seed", "dtype")}
+        settings = own | {"init": self.init or AS_BUILT, "data": data, "class_dim": class_dim, "say": say}
         with redirect_stdout(sys.stderr):
-            return source, preparation.prepare(source, **(settings | changed))
+            return source, preparation.prepare(source, device=self.torch_device, **(settings | changed))
 
 
 @dataclass(frozen=True, kw_only=True)
