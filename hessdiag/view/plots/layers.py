@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,7 +77,7 @@ def draw_layers(report: Report) -> Figure:
         grow = max(1.0, math.sqrt(100 * low / high))  # two decades at least, for their ticks
         axes.set_xlim(low / grow, high * grow)
         style.label_decades(axes.xaxis)
-        axes.legend(handles=_legend(report), loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3)
+        axes.legend(handles=[*_legend(report)], loc="lower left", bbox_to_anchor=(0, 1), ncols=4, borderaxespad=0.3)
         style.frame(figure, title="Balance of the layers: γ, σ² and ν of each", note=style.caption(report))
     return figure
 
@@ -93,13 +93,12 @@ def _owner(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _legend(report: Report) -> list[Line2D]:
-    handles = []
+def _legend(report: Report) -> Iterator[Line2D]:
     for series in QUANTITIES:
         label = f"{series.label}\nmax/min {short(report.spread[series.key])}"
         if series is SIGMA_SQ and any(drawable(block.stderr) for block in report.blocks):
             label += ", bars: ± 1.96 stderr"
-        handles.append(Line2D([], [], color=series.colour, marker=series.marker, markersize=5.5, label=label))
+        yield Line2D([], [], color=series.colour, marker=series.marker, markersize=5.5, label=label)
     kinds = [kind for kind in ("bias", "scalar") if any(block.kind == kind for block in report.blocks)]
     look: dict[str, Any] = {"linestyle": "", "marker": "o", "color": style.MUTED}
-    return handles + [Line2D([], [], label=kind, **look, **MARKERS[kind]) for kind in kinds]
+    yield from (Line2D([], [], label=kind, **look, **MARKERS[kind]) for kind in kinds)
