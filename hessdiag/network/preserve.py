@@ -10,7 +10,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -250,13 +250,11 @@ def caches_of(model: nn.Module) -> list[Cache]:
 @contextmanager
 def emptied(caches: Sequence[Cache]) -> Iterator[None]:
     """Take out of the dicts what was computed from weights, and fill them as they were afterwards."""
-    held = [Content(cache, dict(cache)) for cache in caches]
-    for content in held:
-        for key, value in content.copy.items():
-            if isinstance(value, Tensor) and value.grad_fn is not None:
-                del content.holder[key]
-    try:
+    with ExitStack() as stack:
+        for cache in caches:
+            content = Content(cache, dict(cache))
+            stack.callback(content.put_back)
+            for key, value in content.copy.items():
+                if isinstance(value, Tensor) and value.grad_fn is not None:
+                    del cache[key]
         yield
-    finally:
-        for content in held:
-            content.put_back()

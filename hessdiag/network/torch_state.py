@@ -532,11 +532,8 @@ def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None
     with in_calls(_Formulas(FORMULAS | {F.batch_norm: take})):
         call()
     from_the_first = model.register_forward_pre_hook(lambda *_: left.__setitem__(slice(None), taken))
-    try:
-        with in_calls(_Formulas(FORMULAS | {F.batch_norm: hold})):
-            yield
-    finally:
-        from_the_first.remove()
+    with from_the_first, in_calls(_Formulas(FORMULAS | {F.batch_norm: hold})):
+        yield
 
 
 def _normalised(x: Tensor, given: dict[str, Any], *, own: bool) -> Tensor:
