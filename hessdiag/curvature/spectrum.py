@@ -118,7 +118,7 @@ def spectra(
             values = [torch.linalg.eigvalsh((dense[rows, rows] + dense[rows, rows].T) / 2) for rows, _ in groups]
     found = [exact_spectrum(v.cpu().numpy(), eps=eps, **of) for v, (_, of) in zip(values, groups, strict=bool(values))]
     if not found:
-        found = sampled_spectra(operator, groups, density=density, rtol=rtol, memory=memory.total // 2, seed=seed)
+        found += sampled_spectra(operator, groups, density=density, rtol=rtol, memory=memory.total // 2, seed=seed)
     least = ZERO * eps**2 * abs(found[-1].nodes).max()
     shown: dict[str, Any] = {} if density else {"nodes": np.zeros((0, 0)), "weights": np.zeros((0, 0))}
     return [replace(each, informative=bool(abs(each.nodes).max() > least), **shown) for each in found], how
@@ -227,7 +227,7 @@ class Lanczos:
 
 def sampled_spectra(
     operator: CurvatureOperator, groups: Sequence[Group], *, density: bool, rtol: float, memory: int, seed: int
-) -> list[BlockSharpness]:
+) -> Iterator[BlockSharpness]:
     """Extreme eigenvalues until their residuals are `rtol` of the largest in size, trace and norm; or a density.
 
     A density takes `DENSITY_STEPS` from `STARTS` starts; all vectors together take no more than `memory` bytes.
@@ -258,7 +258,6 @@ def sampled_spectra(
             break
         if number == 0:
             announce(step, further, gradients=cost * (further + both * PROBES))
-    found = []
     left = remainders(operator, [run for run, *_ in runs], memory, seed)
     for some, beyond, (_, of) in zip(runs, left, groups, strict=True):
         (trace, trace_stderr), (norm, norm_stderr) = beyond
@@ -267,14 +266,13 @@ def sampled_spectra(
         values, _, weights = (np.array([*zip_longest(*rows, fillvalue=0.0)]).T for rows in zip(*each, strict=True))
         rounding = 8 * torch.finfo(like.dtype).eps * np.abs(values).max()
         alpha, beta = np.array(some[0].alpha), np.array(some[0].beta)
-        found.append(BlockSharpness(
+        yield BlockSharpness(
             trace=alpha.sum() + trace, trace_stderr=trace_stderr,
             frobenius_sq=(alpha**2).sum() + 2 * (beta**2).sum() + norm, frobenius_sq_stderr=norm_stderr,
             largest=high[0][-1], largest_error=max(high[1][-1], rounding),
             smallest=low[0][0] if both else np.nan, smallest_error=max(low[1][0], rounding) if both else 0.0,
             nodes=values, weights=weights, **of,  # zeros of no weight where a run ended sooner
-        ))  # fmt: skip
-    return found
+        )  # fmt: skip
 
 
 def remainders(
