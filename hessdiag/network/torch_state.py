@@ -153,13 +153,11 @@ _drawing, _here = threading.RLock(), threading.local()
 @contextmanager
 def seeded_rng(seed: int) -> Iterator[None]:
     """Seed the global generators, and restore them: of the CPU and of the CUDA devices in use."""
-    with _drawing, torch.random.fork_rng(devices=_in_use()):
-        before, _here.seeded = getattr(_here, "seeded", False), True
-        try:
-            seed_torch(seed)
-            yield
-        finally:
-            _here.seeded = before
+    with _drawing, torch.random.fork_rng(devices=_in_use()), ExitStack() as stack:
+        stack.callback(setattr, _here, "seeded", getattr(_here, "seeded", False))
+        _here.seeded = True
+        seed_torch(seed)
+        yield
 
 
 def seed_again(seed: int) -> None:
