@@ -120,8 +120,9 @@ BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "sequence": (lambda: chain(nn.Linear(3, 4), nn.ReLU(), last=(20, 3)), (5, 3)),
     "rows merged": (rows_merged, (5, 3)),
     "conv stride": (lambda: chain(nn.Conv2d(2, 3, 3, stride=2), nn.ReLU(), last=(12, 3)), (2, 6, 5)),
-    "convs strided": (lambda: chain(nn.Conv2d(2, 3, 2, bias=False), nn.ReLU(inplace=True), nn.Conv2d(3, 4, 3, stride=2,
-        padding=1), nn.ReLU(), last=(36, 3)), (2, 6, 7)),
+    "convs strided": (lambda: chain(
+        nn.Conv2d(2, 3, 2, bias=False), nn.ReLU(inplace=True), nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(),
+        last=(36, 3)), (2, 6, 7)),
     "conv padding": (lambda: chain(nn.Conv2d(2, 3, (3, 2), padding=(1, 0)), nn.ReLU(), last=(36, 3)), (2, 4, 4)),
     "conv dilation": (lambda: chain(nn.Conv2d(2, 3, 2, dilation=2, bias=False), nn.ReLU(), last=(12, 3)), (2, 4, 4)),
     "conv groups": (lambda: chain(nn.Conv2d(4, 6, 3, groups=2, padding=1), nn.ReLU(), last=(54, 3)), (4, 3, 3)),

@@ -589,8 +589,9 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
     (network(lambda m, x: m.a(x), a=LINEAR), (X,), {"loss": lambda y, t: F.mse_loss(*y.chunk(2))}, "compares the"),
     (network(lambda m, x: m.a(x) @ m.a(x).T, a=LINEAR), (X, torch.arange(6)), {}, "a number for each other one"),
     (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
-    (network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR), (X, T), {"loss": lambda out, t: F.cross_entropy(out[
-        0], t)}, "a number for each other one, as similarities have: pass per='batch'"),
+    (network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR), (X, T),
+        {"loss": lambda out, t: F.cross_entropy(out[0], t)},
+        "a number for each other one, as similarities have: pass per='batch'"),
     (network(lambda m, x: (m.a(x), m.a.bias.sum()), a=LINEAR), (X, torch.arange(6)),
         {"loss": lambda out, t: F.cross_entropy(out[0] @ out[0].T * out[1], t)},
         r"cannot be called with an example alone \(IndexError.*per='batch'"),

@@ -314,14 +314,14 @@ def images() -> nn.Module:
 @pytest.mark.parametrize(("model", "arguments", "options", "message"), [
     (nn.Linear(4, 3), ((X, LABELS),), {}, f"takes 2 positional arguments but 3 were given): {APART}"),
     (nn.Linear(4, 3), (list(X),), {}, APART),
-    (nn.Linear, (X,), {}, "model is the class Linear: pass a torch.nn.Module that is built"),
+    *((given, (X,), {}, f"model is {what}: pass a torch.nn.Module that is built") for given, what in (
+        (nn.Linear, "the class Linear"), (images, "a function"), (nn.Linear(4, 3).state_dict(), "an OrderedDict"),
+        (hessdiag.models.resolve_model("lenet"), "a ModelSource"))),
     ("lenet", (X,), {}, "that is built, such as hessdiag.models.resolve_model('lenet').build().module"),
-    (images, (X,), {}, "model is a function: pass a torch.nn.Module that is built"),
-    (hessdiag.models.resolve_model("lenet"), (X,), {}, "model is a ModelSource: pass a torch.nn.Module"),
-    (nn.Linear(4, 3).state_dict(), (X,), {}, "model is an OrderedDict: pass a torch.nn.Module"),
-    (images(), (torch.ones(3, 8, 8),), {}, BATCHED),
-    (nn.Linear(4, 3), (X[0],), {}, BATCHED),
-    (images(), (torch.ones(2, 8, 8, 3),), {}, BATCHED),
+    *((model, (x,), {}, BATCHED) for model, x in (
+        (images(), torch.ones(3, 8, 8)), (images(), torch.ones(3, 8, 8, dtype=torch.uint8)), (nn.Linear(4, 3), X[0]),
+        (images(), torch.ones(2, 3, 8, 8, dtype=torch.uint8)), (images(), torch.ones(2, 8, 8, 3)),
+        (nn.Linear(4, 3), X.long()))),
     (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
     (Pixels(labels=True), ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "loss 'cross-entropy' needs targets: pass class indices of shape"),
@@ -333,26 +333,27 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), ([(X, LABELS, LABELS)],), {}, "or ((x, y) for x, y, *_ in loader)"),
     (nn.Linear(4, 3), (X.to_sparse(),), {}, "inputs are sparse: pass inputs.to_dense()"),
     (nn.Linear(4, 3), (X[0], LABELS[0]), {}, "targets are a Tensor: pass one for each, as targets[None]"),
+    (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass tensors, as of torch.as_tensor"),
     (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass a tensor, such as torch.as_tensor(inputs)"),
     (nn.Linear(4, 3), (X, LABELS.numpy()), {"loss": "cross-entropy"}, "pass torch.as_tensor(targets)"),
     (nn.Linear(4, 3), (X, [0] * 6), {"loss": "cross-entropy"}, "targets are a list: pass torch.as_tensor(targets)"),
-    (nn.Linear(4, 3), (X,), {"max_memory": "lots"}, "max_memory 'lots': pass a size such as '4GiB'"),
-    (nn.Linear(4, 3), (X,), {"progress": 3}, "progress 3: pass True, or a function"),
-    (nn.Linear(4, 3), (X,), {"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"),
-    (nn.Linear(4, 3), (X,), {"seed": None}, "seed None: pass a whole number"),
-    (nn.Linear(4, 3), (X,), {"loss": 3}, "loss 3: pass a name such as 'cross-entropy'"),
+    *((nn.Linear(4, 3), (X,), options, says) for options, says in (
+        ({"method": "sketch", "matrix": "hessian"}, "method 'sketch' is for the Gauss-Newton ma"),
+        ({"method": "sketch", "matrix": "hessian", "per": "batch"}, "not matrix 'hessian'"),
+        ({"loss": "hinge"}, "unknown loss 'hinge': use one of random-quadratic, cross-"), ({"rtol": 0.0}, "rtol 0.0"),
+        ({"matrix": "fisher"}, "matrix 'fisher' is not known: use one of ggn, hessian"),
+        ({"max_products": 4.5}, "max_products 4.5: pass at least 2, a whole number"), ({"per": "epoch"}, "per 'epoch'"),
+        ({"max_memory": "lots"}, "max_memory 'lots': pass a size such as '4GiB'"), ({"rtol": math.nan}, "rtol nan"),
+        ({"rtol": "0.1"}, "rtol '0.1': pass a relative error above 0"), ({"loss": lambda y, t: y}, "return a scalar"),
+        ({"loss": 3}, "loss 3: pass a name such as 'cross-entropy'"), ({"loss": "cross-entropy"}, "needs targets"),
+        ({"progress": 3}, "progress 3: pass True, or a function"), ({"seed": None}, "seed None: pass a whole number"),
+        ({"method": "guess"}, "method 'guess'"), ({"max_products": 1}, "max_products 1"))),
     (nn.Linear(4, 3), (X, LABELS), {"loss": nn.CrossEntropyLoss}, "pass an instance, as in CrossEntropyLoss()"),
-    (nn.Linear(4, 3), (X,), {"matrix": "fisher"}, "matrix 'fisher' is not known: use one of ggn, hessian"),
-    (nn.Linear(4, 3), (X,), {"method": "sketch", "matrix": "hessian"}, "method 'sketch' is for the Gauss-Newton ma"),
     (nn.Linear(4, 3, device="meta"), (X,), {}, "meta device"),
-    (nn.Linear(4, 3), (X,), {"method": "guess"}, "method 'guess'"),
-    (nn.Linear(4, 3), (X,), {"loss": "hinge"}, "unknown loss 'hinge': use one of random-quadratic, cross-"),
-    (nn.Linear(4, 3), (X,), {"rtol": math.nan}, "rtol nan"),
-    (nn.Linear(4, 3), (X,), {"loss": "cross-entropy"}, "needs targets"),
     (nn.Linear(4, 3), (X, torch.zeros(6, 2)), {"loss": "mse"}, "targets have shape"),
     (nn.Linear(4, 3), (X, torch.full((6,), 7)), {"loss": "cross-entropy"}, "to 7, but the network has"),
+    (nn.Linear(4, 3), (X, torch.tensor([0, 1, 1, 2, 0, 99])), {}, "class indices run from 0 to 2"),
     (nn.Linear(4, 3), (X, torch.tensor([0, 1, -5, 2, 0, 0])), {}, "class indices run from 0 to 2"),
-    (nn.Linear(4, 3), (X,), {"loss": lambda y, t: y}, "return a scalar"),
 ])  # fmt: skip
 def test_what_is_often_passed_by_mistake_is_answered_with_what_to_write(model, arguments, options, message) -> None:
     with pytest.raises(hessdiag.HessdiagError) as refused:
@@ -370,6 +371,8 @@ def test_texts_dry_runs_and_dicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "hessdiag: measuring Linear, 0 s so far: moments 1/1\n" in err
     assert hessdiag.diagnose(model, X, progress=False) == bytes_
     assert capsys.readouterr().err == ""
+    with pytest.raises(hessdiag.HessdiagError, match=BATCHED.split("(")[0]):
+        hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)
     report = hessdiag.diagnose(OfTwo(), (X, X + 1))
@@ -389,16 +392,16 @@ def test_a_report_says_how_many_batches_of_how_many_were_read(per: str) -> None:
     assert (some.batches, some.batches_read, some.batches_given) == (2 if per == "example" else 1, 2, 3)
     assert "\nbatches read of the data: 2 of 3; diagnose(model, data, batches=n) reads more of one shape" in repr(some)
     assert hessdiag.Report.from_json(some.to_json()).batches_given == 3
-    stream = hessdiag.diagnose(model, cycle(loader), quick=True, **quick)  # without end: 64 examples of it
-    assert (stream.batches_read, stream.batches_given) == (-(-64 // len(x)), None)
-    assert "batches read of the data: 13 of many; diagnose(model, data, batches=n)" in repr(stream)
-    assert "batches read" not in repr(hessdiag.diagnose(model, iter(loader), **quick))
-
-
-def test_batches_of_longer_sentences_than_the_first_are_left_out() -> None:
-    model, x = build("attention")
-    first, later = x[:, :2], x[:, :2] + 1
-    assert hessdiag.diagnose(model, iter([first, x, later])) == hessdiag.diagnose(model, iter([first, later]))
+    for how, count in (({"batches": 1}, 1), ({"quick": True}, -(-64 // len(x)))):  # of what has no end
+        stream = hessdiag.diagnose(model, cycle(loader), **how, **quick)
+        assert (stream.batches_read, stream.batches_given) == (count, None)
+        assert f"\nbatches read of the data: {count} of many; diagnose(model, data, batches=n)" in repr(stream)
+    for everything in (iter(loader), x):
+        assert "batches read" not in repr(hessdiag.diagnose(model, everything, **quick))
+    attention, x = build("attention")  # batches of longer sentences than the first are left out
+    short = hessdiag.diagnose(attention, iter([x[:, :2], x, x[:, :2] + 1]), **quick)
+    assert (short.batches_read, short.batches_given) == (2, 3)
+    assert short == hessdiag.diagnose(attention, iter([x[:, :2], x[:, :2] + 1]), **quick)
 
 
 def test_a_quick_diagnosis_finds_the_same_without_curvature() -> None:
@@ -519,6 +522,7 @@ def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bar
     (iter([torch.ones(2, 4), 3]), "inputs: inputs are an int"),
     (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
     (3, "inputs are an int"),
+    ("data", "inputs are a str"),
 ])  # fmt: skip
 def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
     with pytest.raises(hessdiag.HessdiagError, match=says):

@@ -618,19 +618,21 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a cell, carried {carried}", lambda carried=carried: steps(carried), (torch.randn(16, 6, 4), T), None, said)
         for carried, said in ((True, ""), (False, "HD120"))),
     *((f"a term of {name}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, term=term: F.cross_entropy(y, t) + term(y),
-        said) for name, said, term in (("numbers", "HD113", lambda y: y.square().mean().item()), ("outputs", "", lambda
-        y: y.square().mean()), ("a constant", "", lambda y: 3.0), ("show", "", lambda y: y.mean() - y.mean().detach()),
-        ("a stack by name", "", lambda y: torch.stack(tensors=[(1j + y.square().mean()).abs()]).sum()), ("a stack",
-        "HD113", lambda y: torch.stack([y.mean(), y.square().mean().detach()]).sum()), ("angles to one", "HD113", lambda
-        y: F.normalize(y)[:, 0].clamp(-1, 1).acos().mean()), ("angles", "", lambda y: F.normalize(y)[:, 0].clamp(-0.999,
-        0.999).acos().mean()))),
+        said) for name, said, term in (
+            ("numbers", "HD113", lambda y: y.square().mean().item()), ("outputs", "", lambda y: y.square().mean()),
+            ("a constant", "", lambda y: 3.0), ("show", "", lambda y: y.mean() - y.mean().detach()),
+            ("a stack by name", "", lambda y: torch.stack(tensors=[(1j + y.square().mean()).abs()]).sum()),
+            ("a stack", "HD113", lambda y: torch.stack([y.mean(), y.square().mean().detach()]).sum()),
+            ("angles to one", "HD113", lambda y: F.normalize(y)[:, 0].clamp(-1, 1).acos().mean()),
+            ("angles", "", lambda y: F.normalize(y)[:, 0].clamp(-0.999, 0.999).acos().mean()))),
     *((f"far by {size}", lambda: nn.Linear(4, 1), (X, size * X[:, :1]), F.l1_loss, said)
         for size, said in ((100.0, ""), (10000.0, "HD105"))),
     *((f"a term {name}", lambda cut=cut: net(lambda m, x: ((h := m.first(x)), cut(h).relu()), first=nn.Linear(4, 3)),
         (X, T), lambda y, t: F.cross_entropy(y[0], t) + y[1].square().mean(), said)
         for name, said, cut in (("cut off", "HD113", torch.detach), ("with gradients", "", lambda h: h))),
-    *((f"a gradient above {least}", lambda: nn.Linear(4, 1), (X, T), lambda y, t, least=least: F.relu(y[:, 0] - 0.1 * t
-        - least).mean(), said) for least, said in ((-9.0, ""), (0.9, "HD113"))),
+    *((f"a gradient above {least}", lambda: nn.Linear(4, 1), (X, T),
+        lambda y, t, least=least: F.relu(y[:, 0] - 0.1 * t - least).mean(), said)
+        for least, said in ((-9.0, ""), (0.9, "HD113"))),
     *((f"logits viewed, {at}", lambda: nn.Conv2d(3, 2, 1), (VIDEO, VIDEO[:, 0].gt(0).long()), lambda y, t, at=at:
         F.cross_entropy(y.movedim(1, at).reshape(-1, 2), t.flatten()), said) for at, said in ((-1, ""), (1, "HD113"))),
     *((f"tokens to guess, kept: {kept}", lambda: net(lambda m, x: m.last(m.table(x) + m.table(x).mean(1, True)),
@@ -720,9 +722,10 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("a zero head ahead of a linear one", lambda: net(lambda m, x: m.up(m.zero(m.first(x).relu())).flatten(1),
         first=nn.Conv2d(3, 4, 1), zero=nn.Conv2d(4, 2, 1, bias=False).apply(lambda m: m.weight.data.zero_()),
         up=nn.ConvTranspose2d(2, 1, 5)), (VIDEO,), lambda y, t: (y - 1).square().mean(), ""),
-    *((f"{soften.__name__} beside {t.dtype}", lambda: nn.Linear(4, 3), (X, t), lambda y, t, f=f, soften=soften: f(
-        soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div, reduction="batchmean"), X[:,
-        :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"), (torch.log_softmax, ""))),
+    *((f"{soften.__name__} beside {t.dtype}", lambda: nn.Linear(4, 3), (X, t),
+        lambda y, t, f=f, soften=soften: f(soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div,
+        reduction="batchmean"), X[:, :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"),
+        (torch.log_softmax, ""))),
     *((f"labels from {low} behind a sigmoid", lambda: nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()),
         (X, low + (1 - low) * (X[:, :1] > 0).float()), lambda y, t, part=part: -(t * y.log() + part * (1 - t)
         * (1 - y).log()).mean(), said) for low, part, said in ((0, 1, ""), (-1, 0, ""), (-1, 1, "HD113"))),

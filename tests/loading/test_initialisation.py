@@ -180,8 +180,7 @@ def test_what_goes_wrong_is_one_line(function, message: str) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "message"), [
-    ("fan-inn", "did you mean fan-in"),
-    ("kaiming", "it is called fan-in here"),
+    ("fan-inn", "did you mean fan-in"), ("kaiming", "it is called fan-in here"),
     ("Xavier_normal", "it is called arithmetic here"),
     ("zzz", "use one of fan-in, fan-out, arithmetic, geometric, fan-in-orthogonal, "),
     ("torch.nn.init:kaiming_norml_", "did you mean kaiming_normal_"),

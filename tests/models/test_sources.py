@@ -51,14 +51,11 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(("name", "options", "size"), [
-    ("pair", {}, (4,)),
-    ("pair", {"arguments": {"width": 9}}, (4,)),
-    ("pair", {"input_size": (2, 4)}, (2, 4)),
-    ("Net", {}, (2, 4)),
+    ("pair", {}, (4,)), ("pair", {"arguments": {"width": 9}}, (4,)),
+    ("pair", {"input_size": (2, 4)}, (2, 4)), ("Net", {}, (2, 4)),
     ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
     ("silent", {"input_size": (4,)}, (4,)),
-    ("tokens", {"input_size": (2,)}, None),
-    ("odd", {}, None),
+    ("tokens", {"input_size": (2,)}, None), ("odd", {}, None),
 ])  # fmt: skip
 def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: str, name: str, options, size) -> None:
     source = resolve_model(f"{file}:{name}", **options)
