@@ -158,11 +158,14 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    with contextlib.ExitStack() as stack, warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        stack.callback(logging.disable, logging.root.manager.disable)
-        logging.disable(logging.CRITICAL)
-        warnings.simplefilter("ignore")
-        yield
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 PAPER, KERNEL = "paper", "kernel"

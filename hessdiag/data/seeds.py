@@ -9,7 +9,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import groupby
 from typing import Any
 
@@ -81,10 +81,11 @@ def draws_outside() -> bool:
 @contextmanager
 def in_calls(context: AbstractContextManager[Any]) -> Iterator[None]:
     """Let this be that context, entered anew for each call: being in a mode costs more than most operations."""
-    with ExitStack() as stack:
-        stack.callback(setattr, _here, "context", user_code())
-        _here.context = context
+    before, _here.context = user_code(), context
+    try:
         yield
+    finally:
+        _here.context = before
 
 
 class Noise(TorchFunctionMode):

@@ -273,7 +273,7 @@ class CrossEntropy(Loss):
         if targets is None or self.label_smoothing or is_like_outputs(y, targets):
             return None
         counted = self._counted(y, targets)
-        return counted * self._shares(y, targets).view(-1, *[1] * (counted.dim() - 1))
+        return counted * _per_example(self._shares(y, targets), counted)
 
     def _classes_last(self, values: Tensor, y: Tensor) -> Tensor:
         """A view of values like `y`, or of several like it, with the classes in the last dimension."""
@@ -283,7 +283,7 @@ class CrossEntropy(Loss):
         """p and s."""
         targets = required(self.name, targets)
         tau = self._tau(y, targets)
-        s = tau.sum(dim=-1, keepdim=True) * self._shares(y, targets).view(-1, *[1] * (tau.dim() - 1))
+        s = tau.sum(dim=-1, keepdim=True) * _per_example(self._shares(y, targets), tau)
         return F.softmax(self._classes_last(y, y), dim=-1), s
 
     def _projected(self, y: Tensor, factor: Tensor, p: Tensor, z: Tensor) -> Tensor:
@@ -318,6 +318,10 @@ class CrossEntropy(Loss):
             return y.new_full((len(y),), 1 / self.divisor)
         number = self.divisors(y, targets)
         return 1 / torch.where(number > 0, number, 1)
+
+
+def _per_example(values: Tensor, like: Tensor) -> Tensor:
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 @dataclass(frozen=True)

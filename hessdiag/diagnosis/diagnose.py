@@ -115,8 +115,9 @@ def diagnose(
     def measured(settings: Settings, model: nn.Module = model, targets: Any = targets, loss: Any = loss) -> Report:
         tally, group = Tally(), default_group() if distributed else ALONE
         one_or_more = "either" if settings.quick and examples == "batch" else examples
-        read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output, "most": batches}
-        read["enough"] = QUICK_EXAMPLES if settings.quick and batches is None else None
+        enough = QUICK_EXAMPLES if settings.quick and batches is None else None
+        read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output}
+        read |= {"most": batches, "enough": enough}
         whole = chain(held, (each for _, each in zip(later, inputs, strict=False))) if held else inputs
         given = batches_for(model, whole, targets, loss=loss, **read, tally=tally, whole=per == "batch")
         first, title = next(given), f"measuring {type(model).__name__}"

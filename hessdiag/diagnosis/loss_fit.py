@@ -87,7 +87,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "plunges": not known and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
-        **_felt(loss, at, part, own, values),
+        **_counted(loss, at, part, own, values),
         "summed": 0.0 if known else _summed(loss, at, part),
         "outweighs": math.nan if known else _outweighs(loss, at, part, given, bound, y.grad_fn),
         "shown": _shown(model, part, y, own),
@@ -335,13 +335,13 @@ def pieces_of(part: Batch) -> list[Piece]:
     return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
 
 
-def _felt(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
-    """Shares of the examples that get a gradient, and that get none where their loss is high and may be less; and of
-    places that read the commonest token, have all one target, and get a gradient, as padding does.
+def _counted(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
+    """What a loss counts: shares of the examples that get a gradient, and that get none where their loss is high and
+    may be less; and of places of padding that get one.
     """
-    felt, stalled, noise = own.flatten(1).any(1), 0.0, noise_like(y, part)
+    felt, stalled = own.flatten(1).any(1), 0.0
     if 0 < int(felt.sum()) < len(felt) == len(values):
-        least = values.clone()
+        least, noise = values.clone(), noise_like(y, part)
         for step in (noise, -noise, torch.ones_like(y), -torch.ones_like(y)):
             for size in (1.0, ANY):
                 with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
@@ -352,6 +352,7 @@ def _felt(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> di
 
 
 def _padded(part: Batch, own: Tensor) -> float:
+    """The share of places (B, T) that read the commonest token, if all have one target and get a gradient."""
     told = part.targets
     if told is None or told.dim() != 2:
         return 0.0

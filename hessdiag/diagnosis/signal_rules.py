@@ -130,8 +130,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     which = "The input of the last layer varies" if ends else "The outputs vary"
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
-    drawn = [p for name in blocks if (p := net.named[name]).fan_in and p.weight_sq * p.fan_in > TINY_GAIN]
-    advice = BETWEEN if {p.name for p in drawn} & {*net.labelled("sigmoid")} else advice
+    drawn = {name for name in blocks if net.named[name].fan_in * net.named[name].weight_sq > TINY_GAIN}
+    advice = BETWEEN if drawn & {*net.labelled("sigmoid")} else advice
     return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, SILENT)
 
 
@@ -240,8 +240,9 @@ def raw_targets(net: Net) -> Finding | None:
     squared = signals.loss_kind == "mse" and target_sq > max(TARGET_SQ, 100 * signals.output_sq)  # or scaled inside
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
-    raw, pulled = raw_inputs(net), signals.pull > PULL and signals.bounded not in BOUNDED
-    if path is None or not (squared or (pulled and not (raw and raw.severity != "note"))):
+    raw = raw_inputs(net)  # which pull the outputs themselves
+    pulled = signals.pull > PULL and signals.bounded not in BOUNDED and (raw is None or raw.severity == "note")
+    if path is None or not (squared or pulled):
         return None
     size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
     where = path or "the model"
@@ -357,9 +358,8 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     if signals.takes:
         return Finding("HD113", "warning", blocks, signals.takes, signals.remedy, 1.0, 0.0)
     if signals.stalled > STALLED:
-        message = (
-            f"The loss of {whole(signals.stalled)} of the examples is high, and flat: no gradient leaves it there."
-        )
+        share = whole(signals.stalled)
+        message = f"The loss of {share} of the examples is high, and flat: no gradient leaves it there."
         advice = "Clamp nothing that is yet to be learnt: hand logits to `F.cross_entropy` or its like."
         return Finding("HD113", "warning", (), message, advice, signals.stalled, STALLED)
     if signals.padded > PADDED:

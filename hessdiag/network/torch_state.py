@@ -134,7 +134,8 @@ def _full_precision() -> Iterator[None]:
 def _matmul_precision() -> str:
     """Return the precision of matrix products; empty where it is the highest, or was set backend by backend."""
     with suppress(RuntimeError):  # once the newer settings were used, torch refuses to read the older
-        return torch.get_float32_matmul_precision().replace("highest", "")
+        precision = torch.get_float32_matmul_precision()
+        return "" if precision == "highest" else precision
     return ""
 
 
@@ -153,11 +154,13 @@ _drawing, _here = threading.RLock(), threading.local()
 @contextmanager
 def seeded_rng(seed: int) -> Iterator[None]:
     """Seed the global generators, and restore them: of the CPU and of the CUDA devices in use."""
-    with _drawing, torch.random.fork_rng(devices=_in_use()), ExitStack() as stack:
-        stack.callback(setattr, _here, "seeded", getattr(_here, "seeded", False))
-        _here.seeded = True
-        seed_torch(seed)
-        yield
+    with _drawing, torch.random.fork_rng(devices=_in_use()):
+        before, _here.seeded = getattr(_here, "seeded", False), True
+        try:
+            seed_torch(seed)
+            yield
+        finally:
+            _here.seeded = before
 
 
 def seed_again(seed: int) -> None:
