@@ -196,7 +196,7 @@ def examples_apart(
     hidden = few.targets if few.targets is not None else y  # of what is to be guessed a part may be held back
     read = [("" if torch.equal(v, hidden) else "the inputs", v) for v in floats]
     read += [(c.owner if c.input_edge is None and not c.x.is_floating_point() else "", c.x) for c in calls]
-    masks = [v for v in few.leaves if v.dim() == 2 and not v.is_floating_point()]
+    masks = [v for v in few.leaves if v.dim() == 2 and (not v.is_floating_point() or torch.equal(v, v.round()))]
 
     def counts(value: Tensor, left: Tensor) -> bool:
         """Whether outputs change with what is `left` of an input: whole numbers, such as indices among floats, or what

@@ -13,18 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hessdiag.data.batch import Batch
+from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
 from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes_of
-from hessdiag.results.numbers import short
+from hessdiag.results.numbers import short, whole
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
+LEFT, SEVERAL = 0.1, 8  # of the targets
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 
@@ -32,18 +33,22 @@ class Calls(TorchFunctionMode):
     """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
     outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take. Besides,
     the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`. These are `squashed`
-    where a sigmoid wrote some of them.
+    where a sigmoid wrote some of them. Of calls `inside` of a model, those of torch's losses alone are noted.
     """
 
-    def __init__(self, examples: int | None, y: Tensor, given: Tensor, *, squashed: bool) -> None:
+    def __init__(
+        self, examples: int | None, y: Tensor, given: Tensor, *, squashed: bool = False, inside: bool = False
+    ) -> None:
         super().__init__()
-        self.examples, self.y, self.given, self.squashed = examples, y, given, squashed
-        self.found, self.silent = dict[str, str](), list[float]()
+        self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
+        self.found, self.silent, self.below = dict[str, str](), list[float](), ""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs := kwargs or {})), func.__name__
         pair = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)][:2]
         if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
+            return result
+        if self.inside and name not in {*ELEMENTWISE, *TAKES, *LOGISTIC, "ctc_loss"}:
             return result
         with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
             self._note(name, pair, result, args, kwargs)
@@ -57,6 +62,10 @@ class Calls(TorchFunctionMode):
             self._note_terms(terms)
         if name in LOGISTIC and pair and pair[0].requires_grad:
             self.found["logits"] = name
+        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1].real < 0).any()):
+            self.below = "divides by"
+        if name in ("log", "log2", "log10") and pair[0].requires_grad and bool((pair[0] < 0).any()):
+            self.below = "takes logarithms of"
         for told in (*self._misused(name, pair, args, kwargs), *_misread(name, pair, args, kwargs)) if pair else ():
             self.tell(*told)
 
@@ -76,7 +85,8 @@ class Calls(TorchFunctionMode):
             shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
             joins = result.numel() == math.prod(shape)
             along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
-            each_other = name in ELEMENTWISE and over and (apart or along)
+            dropped = len(one) > 2 and one == self.y.shape and other == one[:1] + one[2:] and shape[1] == self.examples
+            each_other = (name in ELEMENTWISE and over and (apart or along)) or dropped  # of (B, 1, H, W), (B, H, W)
             squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
             summed = joins and over and one.numel() == 1
             if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
@@ -114,9 +124,6 @@ class Calls(TorchFunctionMode):
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             advice = "Leave the softmax out." if TAKES[name] == "logits" else "Take `log_softmax` for the softmax."
             yield f"The loss hands probabilities to {name}, which takes {TAKES[name]}.", advice
-        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1].real < 0).any()):
-            what = "The loss divides by numbers below zero, as of sums of logits, not of probabilities."
-            yield what, "Take a sigmoid or softmax of the outputs ahead of it."
         left = kwargs.get("ignore_index", -1)
         labels = torch.unique(pair[1]).tolist() if 0 <= left < max(pair[0].shape[1:], default=0) else []
         if len(labels) == 2 and left in labels:
@@ -153,27 +160,71 @@ def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool
         return calls, loss.of_all(calls.y, part.targets)
 
 
-def tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch, y: Tensor) -> None:
+def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Batch, **asked: Any) -> None:
+    """Tell of what some targets are asked, of terms without a gradient, and of a loss that the model computes."""
+    _tell_unasked(calls, own, part.targets, **asked)
+    _tell_silent(calls, loss, model, part)
+    tried, y = [calls], calls.y.detach()
+    if bool((y < 0).any()) and not isinstance(part.output, Layout):  # of several only some may be below
+        with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+            tried.append(watched(loss, -1 - y.abs(), part, calls.given)[0])
+    if does := max(each.below for each in tried):
+        what = f"The loss {does} numbers that may be below zero, as sums of logits, not of probabilities."
+        calls.tell(what, "Take a sigmoid or softmax of the outputs ahead of it.")
+    if loss.name == "model":
+        with suppress(Exception), torch.enable_grad(), Calls(part.rows, calls.y, calls.given, inside=True) as inside:
+            part.call(model)
+            calls.found |= {key: told for key, told in inside.found.items() if key != "logits"}
+
+
+def _tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch) -> None:
     """Tell of a term without a gradient that is another one with other weights."""
     if calls.silent:
         with suppress(Exception):  # a model that takes no other weights
             with moved(model, 0):
                 other = part.call(model).detach()
-            again, elsewhere = (watched(loss, z, part, calls.given)[0].silent for z in (y, other))
+            again, elsewhere = (watched(loss, z, part, calls.given)[0].silent for z in (calls.y.detach(), other))
             term = next(a for a, b, c in zip(calls.silent, again, elsewhere, strict=True) if a == b != c)
             what = f"A term of the loss, {short(term)}, changes with the weights, and sends them no gradient."
             calls.tell(what, "Compute it of the outputs without `detach`, `no_grad`, `.item()`, NumPy or `argmax`.")
 
 
-def tell_unasked(
+def _tell_unasked(
     calls: Calls, own: Tensor, targets: Tensor | None, *, stuck: bool = False, swing: float = math.inf, **_: Any
 ) -> None:
     """Tell of targets of 0 and 1 where all gradients `own` (B, *out) at the ones are zero; at zeros it may be meant."""
-    if targets is not None and targets.shape == own.shape and swing > SWING and not stuck:
-        asked, felt = targets == 1, own != 0
-        if bool(((targets == 0) | asked).all()) and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):
-            what = "The loss asks nothing of outputs whose targets are 1: its gradient is zero there."
-            calls.tell(what, "Look at `pos_weight`, at other weights in it, and for a whole division.")
+    if targets is None or stuck or not swing > SWING or (felt := felt_by(own, targets)) is None:
+        return
+    _tell_side(calls, targets[~felt], targets[felt])
+    asked = targets == 1
+    values = bool(((targets == 0) | asked).all()) and own.shape == targets.shape  # not classes
+    if values and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):
+        what = "The loss asks nothing of outputs whose targets are 1: its gradient is zero there."
+        calls.tell(what, "Look at `pos_weight`, at other weights in it, and for a whole division.")
+
+
+def felt_by(own: Tensor, targets: Tensor) -> Tensor | None:
+    """Which targets, of the outputs' shape or classes (B, *positions), the gradients (B, *out) of a loss are of."""
+    ways = (own != 0, *((own.any(1), own.any(-1)) if own.dim() == targets.dim() + 1 else ()))
+    return next((each for each in ways if each.shape == targets.shape), None)
+
+
+def _tell_side(calls: Calls, left: Tensor, kept: Tensor) -> None:
+    """Tell of targets without a gradient that differ, where those that have one are alike or all on one side."""
+    share = len(left) / max(len(left) + len(kept), 1)
+    if not LEFT < share < 1:
+        return
+    (low, high), (least, most) = (map(float, each.aminmax()) for each in (left, kept))
+    if least == most and low < high and len(kept) >= SEVERAL:
+        what = (
+            f"The loss counts the targets of {short(least)} alone: all others, {whole(share)} of them, get no gradient."
+        )
+        calls.tell(what, "Invert its mask: padding is to be left out, not what differs.")
+    several = left.is_floating_point() and all(len(torch.unique(each)) > len(each) / 2 for each in (left, kept))
+    if several and (high <= least or low >= most):
+        end = f"below {short(least)}" if high <= least else f"above {short(most)}"
+        what = f"The loss leaves out {whole(share)} of the targets, all that are {end}."
+        calls.tell(what, "Mark what is missing by NaN, or by a mask of its own, not by its sign.")
 
 
 def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:

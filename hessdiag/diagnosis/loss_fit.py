@@ -21,7 +21,7 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
-from hessdiag.diagnosis.loss_calls import mixed_in, tell_silent, tell_unasked, watched, would_broadcast
+from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
 from hessdiag.diagnosis.roles import Bound, Piece, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
@@ -68,8 +68,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
-    tell_unasked(calls, own, targets, **asked)
-    tell_silent(calls, loss, model, part, at)
+    tell_more(calls, own, loss, model, part, **asked)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -270,7 +269,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
             moved = zip(*(_tensors(z, part) for z in (best - each, best)), strict=True)
             agree = [a for pair in moved if not math.isnan(a := sum(_agreement(z, targets) / 2 for z in pair))]
             found["agrees"] = max(agree, default=math.nan)
-        tried = (best, y) if within else (best,)
+        tried = (best, y)
         asks = pairs or any(float((free(z) - of(z, targets.roll(1, 0))).detach()) for z in tried)
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
@@ -356,11 +355,10 @@ def _padded(part: Batch, own: Tensor) -> float:
     told = part.targets
     if told is None or told.dim() != 2:
         return 0.0
-    columns = [each for each in _tensors(own, part) if each.dim() == 3]  # (B, T, classes), or (B, classes, T)
-    felt = [each.any(2 if each.shape[:2] == told.shape else 1) for each in columns]
+    felt = [places for each in _tensors(own, part) if (places := felt_by(each, told)) is not None]
     for tokens in (v for v in part.leaves[:-1] if v.shape == told.shape and v.dtype in (torch.int32, torch.int64)):
         at = tokens == tokens.flatten().mode().values
-        if len(torch.unique(told[at])) == 1 and any(each.shape == at.shape and bool(each[at].all()) for each in felt):
+        if len(torch.unique(told[at])) == 1 and any(bool(each[at].all()) for each in felt):
             return float(at.double().mean())
     return 0.0
 

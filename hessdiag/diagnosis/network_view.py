@@ -17,7 +17,7 @@ from hessdiag.results.text_table import label
 CRITICAL = {
     "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
 }  # fmt: skip
-GATES = {"gate", "softplus"}  # they say how much, or how long
+GATES = {"gate", "softplus", "exp"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 RARE = 1e-4  # batches
 SWING = 0.05  # by which a loss changes at least, whatever the outputs are

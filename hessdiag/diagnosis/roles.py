@@ -35,6 +35,7 @@ _TRANSPARENT = re.compile(
 _NONLINEARITIES = {
     "Relu": "relu", "Gelu": "gelu", "Silu": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Sin": "sin", "Elu": "elu",
     "LeakyRelu": "leaky_relu", "Hardtanh": "relu6", "Softplus": "softplus", "Softmax": "softmax", "Glu": "gate",
+    "LogSigmoid": "softplus", "Exp": "exp",
 }  # fmt: skip
 
 _LOOKUP = re.compile(r"(Embedding|Index|Gather)")
@@ -240,7 +241,7 @@ _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
 
 def attentions(
-    graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str]
+    graph: Graph, layers: Mapping[Node, str], owners: Mapping[int, str], inputs: Sequence[Tensor]
 ) -> Iterator[tuple[list[str], float, set[str]]]:
     """Every softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
 
@@ -248,12 +249,13 @@ def attentions(
         graph: of the network.
         layers: path of the layer that wrote at a node.
         owners: path of the module that holds a matrix, by the matrix's id.
+        inputs: of the network, (B, *in) each.
 
     Yields:
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
         its own, as `nn.MultiheadAttention` does; the share of the rows that put nearly all weight on one of several
         keys; labels: "astray" where its weights sum to 1 over another dimension than the one that is mixed,
-        "one key" where there is no other.
+        "one key" where there is no other, "padding" where it hides all that is none.
     """
     softmaxes = [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name()) and each not in graph.constant]
     for node in softmaxes:
@@ -265,7 +267,21 @@ def attentions(
             if (rows := rows[(rows > 0).sum(-1) > 1]).numel():  # a mask may leave a row a single key
                 peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
             astray = any(map(_is_astray, products))
-            yield written_by(node, layers, owners), peaked, {"one key"} if one_key else {"astray"} if astray else set()
+            labels = {"one key"} if one_key else {"astray"} if astray else set()
+            padding = any(_sees_padding(result, each) for each in inputs)
+            yield written_by(node, layers, owners), peaked, labels | ({"padding"} if padding else set())
+
+
+def _sees_padding(weights: Tensor, tokens: Tensor) -> bool:
+    """Whether (B · heads, ..., queries, T) weights are above zero where (B, T, ...) tokens are one and the same alone,
+    and zero where these differ.
+    """
+    if tokens.dim() < 2 or weights.dim() < 3 or weights.shape[-1] != tokens.shape[1] or len(weights) % len(tokens):
+        return False
+    seen = (weights > 0).reshape(len(tokens), -1, tokens.shape[1]).any(1)
+    some = seen.any(1) & ~seen.all(1)  # a mask that hides all may be none
+    told, left = tokens[some][seen[some]], tokens[some][~seen[some]]
+    return len(told) > 0 and bool((told == told[0]).all()) and not bool((left == left[0]).all())
 
 
 def _is_of_one(node: Node) -> bool:
@@ -323,6 +339,9 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     told = first or (ordered and len(after) <= len(before))  # (heads, nodes, width) as (nodes, heads · width)
     if told and not other <= one and _names_axes(before, after):
         return True
+    split = after[:1] == [examples] and examples not in before and len(before) < len(after)
+    if split and not one <= other and _names_axes(after, before):  # (B · T, C, H) as (B, C, T, H)
+        return True
     limits = [(max((c for c in one if c < b), default=1), min(c for c in one if c > b), b) for b in other - one]
     if any(b % low or high % b for low, high, b in limits):  # an axis is cut across
         return True
@@ -378,6 +397,19 @@ def cancelled(graph: Graph) -> Iterator[Node]:
         for x, difference in permutations(parents, 2):
             if difference.name() == "SubBackward0" and difference.next_functions[1][0] is x:
                 yield x
+
+
+def squashed(graph: Graph) -> Iterator[Node]:
+    """Softmaxes and sigmoids whose results go on as logits, as in a model that computes its own loss."""
+    readers = {"LogSoftmax", "Logsumexp", "BinaryCrossEntropyWithLogits"}
+
+    def onwards(node: Node) -> list[Node]:
+        return parents_of(node) if passes_unchanged(node) or _operation(node.name()) in {*readers, "Add"} else []
+
+    for reader in (each for each in graph.consumers if _operation(each.name()) in readers):
+        for node in walk(reader, onwards):
+            if _operation(node.name()) in ("Softmax", "Sigmoid") and node not in graph.constant:
+                yield node
 
 
 Bound = Callable[[Tensor], Tensor]

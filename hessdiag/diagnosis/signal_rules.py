@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 from hessdiag.diagnosis.network_view import (
@@ -142,11 +143,28 @@ def even(net: Net) -> Finding | None:
         advice = "Add positions to what it reads, or rotate queries and keys along them, not along heads."
         return Finding("HD102", "warning", blocks, message, advice, 0.0, 0.0)
     if not (net.signals.even and net.signals.output_varies > SILENT):
-        return None
+        return _one_place(net)
     alike = tuple(p.name for p in net.parameters if p.unlike < ALIKE and not p.uses)  # as of queries
     message = "The outputs are the same at all positions, whose targets are not."
     advice = "Look for copies of one query, inputs that are the same everywhere, or a missing skip connection."
     return Finding("HD102", "warning", alike or net.labelled("attention"), message, advice, 0.0, 0.0)
+
+
+RECURRENT = re.compile("RNN|LSTM|GRU")
+
+
+def _one_place(net: Net) -> Finding | None:
+    """HD102 between positions, inside: a layer reads the same at all of them, of layers that write others."""
+    mixed = {"attention", "softmax"}  # not rounded to one code; and a recurrence may decode copies
+    told = {o for o, e in net.layers.items() if e.out_places > 0 and ({*e.labels} & mixed or RECURRENT.match(e.kind))}
+    for layer in net.layers.values():
+        sources = [o for o in layer.sources if o in told]
+        if layer.x_places == 0 < layer.x_sq and sources and not RECURRENT.match(layer.kind):
+            blocks = tuple(dict.fromkeys(net.name_of(o) for o in sources))
+            message = f"What {layer.path} reads is the same at all positions, what {listed(blocks)} wrote is not."
+            advice = "Look for scores of zero, a missing skip connection, or a mean or softmax over positions."
+            return Finding("HD102", "warning", blocks, message, advice, 0.0, 0.0)
+    return None
 
 
 def depth_scale(net: Net) -> Finding | None:
@@ -183,6 +201,8 @@ def depth_scale(net: Net) -> Finding | None:
     advice = f"Draw each weight with a variance of {' or '.join(map(trimmed, needs))} over its fan-in{how}"
     if not needs:  # no variance is right
         advice = BETWEEN
+    if lopsided := [name for name in blocks if (p := net.named[name]).mean ** 2 > p.weight_sq / 4]:
+        advice = f"Draw {listed(lopsided)} around zero: means other than that add up over what a unit reads."
     return Finding("HD103", "note" if net.signals.fixed_norms else severity, blocks, message, advice, value, limit)
 
 
@@ -384,13 +404,16 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
         return Finding("HD113", "warning", latent, message, advice, signals.outweighs, WEIGHS)
+    if told := net.labelled("squashed"):
+        message = f"What a softmax or sigmoid wrote behind {listed(told)} goes on as logits, which are of both signs."
+        return Finding("HD113", "warning", told, message, "Leave it out: the loss takes more than that.", 1.0, 0.0)
     if signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     return None
 
 
-FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.2, 0.1, 0.6, 2.0
+FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
 
 
 def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:
@@ -457,6 +480,10 @@ REPEATED_OUTPUTS = 0.35
 def unseen(net: Net) -> Finding | None:
     """HD120: a part of the inputs that does not reach the outputs, or examples that cannot be told apart there."""
     signals = net.signals
+    if blocks := net.labelled("padding"):
+        message = f"Attention of {listed(blocks)} sees the padding alone: its mask hides all other positions."
+        advice = "Invert it: a `key_padding_mask` of torch is True at padding, other masks are False there."
+        return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
         blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))

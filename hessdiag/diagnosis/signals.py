@@ -39,6 +39,7 @@ from hessdiag.diagnosis.roles import (
     cancelled,
     endless_slopes,
     mixing_views,
+    squashed,
     unchanged,
     written_by,
 )
@@ -62,6 +63,7 @@ BEYOND = 30.0  # of what outputs the loss may read
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
 REPEATED, FAR = 0.1, 2.0  # of the examples; of the weights, to others
 SEVERAL = 16  # outputs that are compared first, and columns of a table
+POOLED = 9  # positions
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
@@ -82,6 +84,15 @@ def second_moment(values: Tensor, examples: int) -> tuple[float, float]:
     mean = scaled.mean(dim, keepdim=True)  # var_mean over a first dimension takes fifty times as long
     share = float(scaled.sub_(mean).square_().sum(dtype=torch.float64)) / (rows - 1) / mean.numel()
     return sq, share if share > (ROUNDINGS * torch.finfo(values.dtype).eps) ** 2 else 0.0
+
+
+def _between_places(values: Tensor, examples: int, channel: int) -> float:
+    """The share of E[v²] that differs between positions of an example; NaN where one pooling may join them all."""
+    if values.dim() < 3:
+        return math.nan
+    few = values.movedim(example_dim(values.shape, examples), 0)[:2]
+    places = few.movedim(channel, 1).flatten(2).permute(2, 0, 1)
+    return second_moment(places, len(places))[1] if len(places) > POOLED else math.nan
 
 
 def example_dim(shape: torch.Size, examples: int) -> int:
@@ -184,12 +195,14 @@ class SignalPass:
             return
         noted.numbers["out_sq"], noted.numbers["out_varies"] = second_moment(out.detach(), self.part.size)
         noted.numbers |= {
+            "out_places": _between_places(out.detach(), self.part.size, _channel(module, out)),
             "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
             "samples": out.numel() // max(out.shape[_channel(module, out)], 1),
             "on_share": float((out.detach() > 0).double().mean()),
         }
         if x is not None and x.is_floating_point():
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
+            noted.numbers["x_places"] = _between_places(x.detach(), self.part.size, _channel(module, x))
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
@@ -217,12 +230,14 @@ class SignalPass:
                     layer.numbers["x_gradient_sq"] *= any(g is not None and bool(g.any()) for g in back)
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
-        for paths, peaked, labels in attentions(graph, written, held):
+        inputs = replace(self.part, targets=None).leaves
+        for paths, peaked, labels in attentions(graph, written, held, inputs):
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
         rows = self.part.rows or next((len(v) for v in self.part.tensors if v.dim()), 1)  # of a graph
         noted = {"mixed": mixing_views(graph, rows), "root": endless_slopes(graph), "cancelled": cancelled(graph)}
+        noted["squashed"] = squashed(graph)
         for label, nodes in noted.items():
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
@@ -292,7 +307,7 @@ class SignalPass:
         not depend on it.
         """
         radial = self._radial_shares(layers) if self.balanced else {}
-        opened, later = self._opened(loss, gradients)
+        opened, later, factors = self._opened(loss, gradients)
         states = opened | self._unreached(gradients) | left
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
@@ -306,7 +321,8 @@ class SignalPass:
                 numbers["unlike"] = min(_statistics(each)["unlike"] for each in ways)
             rows.append(ParameterSignals(
                 name=name, owners=tuple(path for path, _ in slots), attribute=slots[0][1], kind=type(module).__name__,
-                shape=tuple(w.shape), numel=w.numel(), trainable=self.trainable[name], uses=tuple(sorted(uses[name])),
+                shape=tuple(w.shape), numel=w.numel(), trainable=self.trainable[name],
+                uses=tuple(sorted(uses[name] | ({"factor"} if zero and name in factors else set()))),
                 gradient="some" if name in loss.held else states.get(name) or _state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient), radial=radial.get(name, math.nan),
                 along=math.nan if gradient is None else _radial_share(w, gradient.real),
@@ -331,14 +347,15 @@ class SignalPass:
             shares[name] = math.nan if not each or any(map(math.isnan, each)) else max(each)
         return shares
 
-    def _opened(self, loss: Loss, gradients: Gradients) -> tuple[dict[str, Gradient], Gradients]:
-        """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; and that.
+    def _opened(self, loss: Loss, gradients: Gradients) -> tuple[dict[str, Gradient], Gradients, set[str]]:
+        """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; that; and
+        what gets one at other weights alone.
 
         What is next to nothing then may be small and no rounding: other weights close by tell.
         """
         model, part = self.model, self.part
         weights = {n: p for n, p in self.parameters.items() if self.trainable[n] and gradients[n] is not None}
-        asleep, opened = {name for name in weights if _state(gradients[name]) == "zero"}, set[str]()
+        asleep, opened, elsewhere = {n for n in weights if _state(gradients[n]) == "zero"}, set[str](), set[str]()
 
         def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
             with others:
@@ -361,9 +378,11 @@ class SignalPass:
                 opened |= awake(gradients)
             if any(_state(gradients.get(name)) == "some" for name in asleep - opened):
                 opened |= awake(within(moved(model, 0)))
+            if asleep - opened:
+                elsewhere = awake(within(moved(model, 0, FAR)))
         except REFUSALS:  # nothing is known
             opened = asleep
-        return dict.fromkeys(opened, "later"), gradients
+        return dict.fromkeys(opened, "later"), gradients, elsewhere
 
     def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""

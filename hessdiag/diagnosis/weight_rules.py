@@ -229,15 +229,16 @@ def cannot_learn(net: Net) -> Finding | None:
     zero = [p for p in net.parameters if p.trainable and p.gradient == "zero" and not _is_idle(net, p)]
     stuck = [p for p in zero if not re.fullmatch(r"weight_hh_.*_reverse", p.attribute)]  # the last output alone is read
     stuck = sorted((p for p in stuck if not (_is_sent(net, p) or "one key" in p.uses)), key=net.place, reverse=True)
-    telling = sorted((p for p in stuck if len(p.shape) > 1), key=lambda p: p.weight_sq > 0)  # zeros first
+    bare = (p for p in stuck if len(p.shape) > 1 or (p.numel > 1 and not re.search("weight|bias", p.attribute)))
+    telling = sorted(bare, key=lambda p: p.weight_sq > 0)  # zeros first
     if not telling:
         return _unmoved(net)
-    zeros = [p.name for p in telling if p.weight_sq == 0]
+    zeros = [p.name for p in telling if p.weight_sq == 0 and len(p.shape) > 1]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
     message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, also once others have moved."
     advice = "Look for a dead ReLU, a zero gate, mask or state, rounding, a softmax or norm of one number, or `detach`."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
-    if zeros:
+    if zeros and "factor" in net.named[zeros[0]].uses:
         how = how_drawn(net, zeros[0])
         advice = f"Draw {listed([*opened.values()][::-1])} at random ({how}): only a product's last factor may be zero."
     severity: Severity = "fault" if len(opened) < len(zeros) else "warning"  # where it is no other factor that is zero

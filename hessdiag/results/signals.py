@@ -25,14 +25,15 @@ class LayerSignals(Record):
         path, kind: where it is in the model, and the name of its class.
         labels: where its output goes, read off the autograd graph: `"output"`, `"add"` (the end of a residual branch),
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
-            keys), `"one key"`, `"astray"` (of these into a softmax of one number, whose weights do not sum to 1 over
-            what they mix), `"mixed"` (into a view that mixes axes), `"root"`
+            keys), `"one key"`, `"astray"`, `"padding"` (of these into a softmax of one number, whose weights do not sum
+            to 1 over what they mix, or are for padding alone), `"mixed"` (into a view that mixes axes), `"root"`
             (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), and names
             of nonlinearities.
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
         x_sq, x_varies: E[x²] of what it reads, and the share of it that varies.
+        x_places, out_places: the share of what it reads, and writes, that varies between positions of an example.
         x_sq_last: E[x²] of what it reads in the last of several calls.
         out_sq, out_varies: E[x²] of what it writes, and the share of it that varies.
         x_gradient_sq: E[Δx²] of what it reads, through all of its readers; NaN where x has no gradient, and 0 where x
@@ -54,6 +55,8 @@ class LayerSignals(Record):
     samples: int = 0
     x_sq: float = math.nan
     x_varies: float = math.nan
+    x_places: float = math.nan
+    out_places: float = math.nan
     x_sq_last: float = math.nan
     out_sq: float = 0.0
     out_varies: float = math.nan

@@ -336,7 +336,7 @@ def test_inputs_that_do_not_arrive_are_told_unless_a_mask_hides_them(longest: in
     mean = lambda m, x, seen: m.last((m.first(x) * seen.unsqueeze(2)).sum(1) / seen.sum(1, keepdim=True))  # noqa: E731
     cut = lambda m, x: m.last(m.first(x)[:, :4].mean(1))  # noqa: E731
     model = Net(cut if longest is None else mean, first=nn.Linear(4, 4), last=nn.Linear(4, 3))
-    given = x if longest is None else (x, seen)
+    given = x if longest is None else (x, seen.float() if longest == 4 else seen)
     found = hessdiag.diagnose(model, given, torch.arange(16) % 3, quick=True).findings
     assert [each.rule for each in found if each.severity != "note"] == ["HD120"] * told
 

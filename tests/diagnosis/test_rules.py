@@ -164,7 +164,7 @@ def test_it_speaks_above_the_threshold_alone(rule: str, make: Make, below: Any, 
 
 
 ZERO, STUCK, KEPT = {"weight_sq": 0.0, "kurtosis": math.nan}, {"gradient": "zero"}, {"trainable": False}
-DEAD = ZERO | STUCK
+DEAD = ZERO | STUCK | {"uses": ("factor", "product")}
 WIDE = {"shape": (10, 40), "numel": 400, "fan_in": 40}
 KERNEL = {"kernel": 9, "uses": ("product", "convolution"), "numel": 10**8}
 THIN = {"fan_in": 1, "kernel": 9, "weight_sq": 0.2 * 30}
@@ -201,12 +201,14 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD401", plus(weights("l2", **STUCK), parameters=(vector("l2.bias", **STUCK), vector("l4.bias", **STUCK))),
         "warning", ("l2.weight", "l4.bias", "l2.bias"),
         r"^l2, l4.bias, l2.bias cannot learn: the gradient"),
-    ("HD401", plus(network(), parameters=(vector("l4.bias", **STUCK),)), ""),
+    *(("HD401", plus(network(), parameters=(vector(f"l4.{name}", **STUCK, attribute=name),)), said)
+        for name, said in (("bias", ""), ("length", "warning"))),
     # Which of two that are alike is larger is chance: the first is named first.
     *(("HD112", layers(l2={"peaked": n}, l1={"peaked": 0.5}), "warning", (f"l{first}.weight", f"l{3 - first}.weight"))
         for n, first in ((0.7, 1), (0.8, 2))),
     # What is drawn anew follows the scheme of the others, and their fans: √(2 / 40).
     ("HD401", scaled([0.2] * 4), "fault", None, r"\n.*standard deviation 0\.447"),  # all follow E[W²] = 0.2
+    ("HD401", weights("l2", "l3", **ZERO | STUCK), "fault", None, r"\nLook for"),  # a rounding, say
     ("HD401", scaled([1e-4, 2e-3, 0.04, 0.8]), "fault", None, r"\n.*\(`nn.init.kaiming_normal_`\)"),  # no two agree
     ("HD401", scaled([0.2, 0.2, 0.2, 0.04]), "fault", None, r"\n.*standard deviation 0\.447"),
     ("HD401", network(weights={
@@ -259,8 +261,10 @@ TOLD: list[tuple[Any, ...]] = [
     *(("HD401", network(weights={"l2": STUCK, "l1": {"gradient": gradient}},
         layers={"l2": {"x_sq": 0.0, "x_gradient_sq": 1e-3, "sources": ("l1",)}}), severity)
         for gradient, severity in (("some", ""), ("zero", "warning"))),
-    # A gated network is no plain chain.
+    # A gated network is no plain chain, and means add up.
     ("HD103", chain(1e5), "warning"),
+    ("HD103", replace(chain(1e5), parameters=tuple(replace(p, mean=p.weight_sq**0.5) for p in chain(1e5).parameters)),
+        "warning", None, "\nDraw .* around zero"),
     ("HD103", relabelled(chain(1e5), "relu", "gate", paths=("l3",)), ""),
     # A large constant that is wanted is told from outputs that are too large; steps may have a large bias.
     ("HD101", network(loss_kind="other", initial_loss=20.0, chance_sq=900.0, sources=("head",)), ""),
@@ -652,6 +656,36 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         .detach().square().sum() + F.cross_entropy(y[0], t), said) for read, said in ((0, "HD403"), (1, "HD113"))),
     *((f"a bias that {by} is added to", lambda by=by: net(lambda m, x: m.last((m.first(x) + by).relu()),
         first=shifted(-9.0), last=nn.Linear(8, 3)), (X, T), None, said) for by, said in ((9, "HD205"), (0, "HD402"))),
+    *((f"shares as logits, in its own loss: {soft}", lambda soft=soft: net(lambda m, x, t: F.cross_entropy(
+        m.f(x).softmax(1) if soft else m.f(x), t), f=nn.Linear(4, 3)), ((X, T),), "model", said)
+        for soft, said in ((False, ""), (True, "HD113"))),
+    *((f"its own loss of column {at}", lambda at=at: net(lambda m, x, t: F.mse_loss(m.f(x)[:, at], t),
+        f=nn.Linear(4, 1)), ((X, X[:, 0]),), "model", said) for at, said in ((0, ""), ([0], "HD113"))),
+    *((f"targets above {least}", lambda: nn.Linear(4, 1), (X, X[:, :1]), lambda y, t, least=least: (y - t)[t > least]
+        .square().mean(), said) for least, said in ((-9.0, ""), (0.0, "HD113"))),
+    *((f"frames of {first} first", lambda first=first: net(lambda m, x: m.last((m.first(x.flatten(0, 1)).relu().view(
+        16, 4, 5, 6) if first else m.first(x.flatten(0, 1)).relu().view(16, 5, 4, 6).transpose(1, 2)).mean((2, 3))),
+        first=nn.Conv1d(2, 4, 1), last=nn.Linear(4, 3)), (torch.randn(16, 5, 2, 6), T), None, said)
+        for first, said in (("", ""), ("channels", "HD114"))),
+    *((f"scores times {by}", lambda by=by: net(lambda m, x: m.last((by * m.q(x) @ m.k(x).mT).softmax(2) @ m.v(x)
+        ).mean(1), q=nn.Linear(4, 4), k=nn.Linear(4, 4), v=nn.Linear(4, 4), last=nn.Linear(4, 3)), (torch.randn(16, 12,
+        4), T), None, said) for by, said in ((1, ""), (0, "HD102"))),
+    *((f"a padding mask, inverted: {inverted}", lambda inverted=inverted: net(lambda m, x: m.last(m.a(m.t(x),
+        src_key_padding_mask=(x > 0) == inverted).mean(1)), t=nn.Embedding(9, 8), last=nn.Linear(8, 3), a=nn
+        .TransformerEncoderLayer(8, 2, 16, batch_first=True)), (WORDS.where(torch.arange(8) < 5, 0), T), None, said)
+        for inverted, said in ((False, ""), (True, "HD120"))),
+    *((f"words counted where {of.__name__}", lambda: net(lambda m, x: m.last(m.t(x)), t=nn.Embedding(9, 8), last=nn
+        .Linear(8, 9)), (WORDS, WORDS.roll(1, 1).where(torch.arange(8) < 5, 0)), lambda y, t, of=of: F.cross_entropy(
+        y[of(t, 0)], t[of(t, 0)]), said) for of, said in ((torch.ne, ""), (torch.eq, "HD113"))),
+    *((f"maps of {tuple(t.shape)}", lambda: nn.Conv2d(3, 1, 1), (VIDEO, t.float()), lambda y, t: (y.sigmoid() - t)
+        .square().mean(), said) for t, said in ((VIDEO[:, :1] > 0, ""), (VIDEO[:, 0] > 0, "HD113"))),
+    *((f"Dice of {of.__name__}", lambda: nn.Conv2d(3, 1, 1), (VIDEO, (VIDEO[:, :1] > 0).float()), lambda y, t, of=of:
+        1 - 2 * (of(y) * t).sum() / (of(y) + t).sum(), said)
+        for of, said in ((torch.sigmoid, ""), (torch.asinh, "HD113"))),
+    *((f"a hinge for {least}", lambda: nn.Linear(4, 1), (X, torch.where(X[:, :1] > 0, 1.0, least)), lambda y, t:
+        F.relu(1 - y * t).mean(), said) for least, said in ((-1.0, ""), (0.0, "HD113"))),
+    *((f"a gate behind {f.__name__}", lambda f=f: net(lambda m, x: m.last(m.first(x).relu() * f(m.gate(x))), first=nn
+        .Linear(4, 8), gate=shifted(3.0), last=nn.Linear(8, 3)), (X, T), None, "") for f in (F.logsigmoid, torch.exp)),
     ("an activation in an attribute", lambda: net(lambda m, x: m.last(setattr(m, "seen", m.first(x).relu()) or m.seen),
         first=nn.Linear(4, 8), last=nn.Linear(8, 3)), (X, T), None, ""),
     *((f"labels up to {most}", lambda: nn.Linear(4, 1), (X, most * (X[:, :1] > 0).float()),
@@ -685,7 +719,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         :1] > 1)).clamp(min=least).sqrt(), first=nn.Linear(4, 3)), (X, X[:, :3].abs()), None, said)
         for least, said in ((1e-6, ""), (0, "HD401"))),
     *((f"roots from {least}", lambda: nn.Linear(4, 3), (X, X[:, :3]), lambda y, t, least=least: ((y - t).square() * 1e-9
-        ** (t > 0)).clamp(min=least).sqrt().mean(), said) for least, said in ((1e-6, ""), (0, "HD113"))),
+        ** (t.roll(1, 0) > 0)).clamp(min=least).sqrt().mean(), said) for least, said in ((1e-6, ""), (0, "HD113"))),
     *((f"over {least} at least", lambda: nn.Linear(4, 3), (X[:4], T[:4]), lambda y, t, least=least: F.cross_entropy(
         y[t > 0], t[t > 0], reduction="sum") / (t > 0).sum().clamp(min=least), said)
         for least, said in ((1, ""), (0, "HD113"))),
