@@ -135,9 +135,7 @@ def widening(dof: Array | float) -> Array:
     >>> widening(np.array([np.inf, 10.0])).round(3)
     array([1.   , 1.137])
     """
-    degrees = np.maximum(dof, 0.5)
-    finite = np.where(np.isinf(degrees), 1.0, degrees)
-    return np.asarray(np.where(np.isinf(degrees), 1.0, stdtrit(finite, 0.975) / Z95))
+    return np.asarray(stdtrit(np.maximum(dof, 0.5), 0.975) / Z95)
 
 
 def rounding_of(problem: Problem) -> float:
