@@ -95,8 +95,7 @@ def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
     here, there = errors == 0, errors.T == 0
     mean, error = (values + values.T) / 2, np.sqrt(errors**2 + errors.T**2) / 2
     off = ~np.eye(len(values), dtype=bool)
-    only_here, only_there = here & ~there & off, there & ~here & off
-    value = np.where(only_here, values, np.where(only_there, values.T, mean))
+    value = np.where(here & ~there, values, np.where(there & ~here, values.T, mean))
     return value, np.where(off, np.where(here | there, 0.0, error), errors)
 
 
