@@ -84,13 +84,10 @@ def draw_layers(report: Report) -> Figure:
 
 def row_names(blocks: Sequence[BlockReport]) -> list[str]:
     """Name the row of each block: biases and scalars join the weight of their module if it has just one."""
-    weights = {_owner(b.name): b.name for b in blocks if b.kind == "weight"}
-    alone = Counter(_owner(b.name) for b in blocks if b.kind == "weight")
-    return [weights[_owner(b.name)] if b.kind != "weight" and alone[_owner(b.name)] == 1 else b.name for b in blocks]
-
-
-def _owner(name: str) -> str:
-    return name.rpartition(".")[0]
+    owned = [(b.name.rpartition(".")[0], b) for b in blocks]
+    weights = {owner: b.name for owner, b in owned if b.kind == "weight"}
+    alone = Counter(owner for owner, b in owned if b.kind == "weight")
+    return [weights[owner] if b.kind != "weight" and alone[owner] == 1 else b.name for owner, b in owned]
 
 
 def _legend(report: Report) -> Iterator[Line2D]:
