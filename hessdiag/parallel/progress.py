@@ -58,17 +58,13 @@ def advance(step: str) -> None:
         display(step)
 
 
-def _is_terminal() -> bool:
-    with suppress(AttributeError, ValueError):  # none, or a closed one
-        return sys.stderr.isatty()
-    return False
-
-
 class _Lines:
     """Lines on stderr. What a phase costs is said beforehand, by the time that a gradient took in those before it."""
 
     def __init__(self, title: str, total: int | None, *, at_once: bool) -> None:
-        self.title, self.total, self.over = title, total, _is_terminal()
+        self.title, self.total, self.over = title, total, False
+        with suppress(AttributeError, ValueError):  # no stderr, or a closed one
+            self.over = sys.stderr.isatty()
         self.began = self.phase = time.monotonic()
         self.due = self.began + (0.0 if at_once else PATIENCE if self.over else SILENCE)
         self.pause = 0.0 if at_once or self.over else PAUSE
