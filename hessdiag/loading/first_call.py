@@ -72,31 +72,29 @@ def first_call(
     Raises:
         HessdiagError: there is nothing to measure, or the loss does not fit.
     """
-    while True:
-        try:
-            road = road_of(model, first, loss, settings)
-            per = "batch" if settings.quick else settings.per  # a call for each example takes long
-            stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], others))
-            batch = next(stream)
-            found, skipped = find_blocks(model, vectors=vectors)
-            if not found:
-                raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
-            with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
-                dry = try_model(model, batch, found, examples=TRIED[settings.per])
-            how = {key: getattr(settings, key) for key in ("per", "seed", "class_dim", "matrix")}
-            resolved = read_loss(model, batch, road.loss, dry.outputs, **how, linear=settings.quick)
-            if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
-                what = "a normalisation joins the examples, and the model returns a number of them all: pass"
-                raise CoupledError(f"{what} per='batch' (--per batch)")
-            break
-        except CoupledError:
-            if first.as_one or not settings.quick:
-                raise
-            whole = Batch.concatenate([first, *others])
-            first, others = whole.as_structure() if settings.per == "batch" else whole, iter(())
-            settings = replace(settings, per="batch")
-    problem = Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled)
-    return Opened(problem, chain([batch], stream), dry.outputs.y, settings)
+    try:
+        road = road_of(model, first, loss, settings)
+        per = "batch" if settings.quick else settings.per  # a call for each example takes long
+        stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], others))
+        batch = next(stream)
+        found, skipped = find_blocks(model, vectors=vectors)
+        if not found:
+            raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
+        with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
+            dry = try_model(model, batch, found, examples=TRIED[settings.per])
+        how = {key: getattr(settings, key) for key in ("per", "seed", "class_dim", "matrix")}
+        resolved = read_loss(model, batch, road.loss, dry.outputs, **how, linear=settings.quick)
+        if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
+            what = "a normalisation joins the examples, and the model returns a number of them all: pass"
+            raise CoupledError(f"{what} per='batch' (--per batch)")
+        problem = Problem(model, batch, resolved, dry.blocks, dry.shape, skipped, coupled=coupled)
+        return Opened(problem, chain([batch], stream), dry.outputs.y, settings)
+    except CoupledError:
+        if first.as_one or not settings.quick:
+            raise
+    whole = Batch.concatenate([first, *others])
+    whole = whole.as_structure() if settings.per == "batch" else whole
+    return first_call(model, whole, iter(()), loss, replace(settings, per="batch"), vectors=vectors)
 
 
 def _nothing(model: nn.Module, skipped: Sequence[tuple[str, str]]) -> str:
