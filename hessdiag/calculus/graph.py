@@ -165,8 +165,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-PAPER, KERNEL = "paper", "kernel"
-MOMENTS = (PAPER, KERNEL)
+KERNEL = "kernel"
+MOMENTS = ("paper", KERNEL)
 
 NOT_IN_PAPER = "the paper has no rule for it"  # in notes
 

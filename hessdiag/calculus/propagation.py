@@ -11,19 +11,7 @@ import torch
 from torch import Tensor
 
 from hessdiag.arguments import LOSSES
-from hessdiag.calculus.graph import (
-    KERNEL,
-    PAPER,
-    Call,
-    Graph,
-    Operation,
-    Ref,
-    Scores,
-    Step,
-    Unknown,
-    UnsupportedError,
-    Value,
-)
+from hessdiag.calculus.graph import KERNEL, Call, Graph, Operation, Ref, Scores, Step, Unknown, UnsupportedError, Value
 from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, alike, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
@@ -245,8 +233,9 @@ def propagate(
     """Sweep forward from the inputs and backward from the loss."""
     values, numbers = initial_values(graph, weights, inputs or InputMoments())
     found = Propagation(graph)
+    kernel = moments == KERNEL
     for operation in graph.operations:
-        step = forward_step(Call(operation, values, numbers, moments == KERNEL, graph.batch), found)
+        step = forward_step(Call(operation, values, numbers, kernel, graph.batch), found)
         _note_dependence(operation, step, found)
         values[operation.name] = step.out
         found.steps.append((operation, step))
@@ -259,7 +248,7 @@ def propagate(
         if operation.name not in waiting:
             continue
         g = add_gradients(waiting.pop(operation.name))
-        found.gradients[operation.name] = g = g.independent() if moments == PAPER else g
+        found.gradients[operation.name] = g = g if kernel else g.independent()
         for ref, back in step.back:
             waiting.setdefault(ref.name, []).append(back(g))
     return found
