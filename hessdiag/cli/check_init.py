@@ -8,18 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hessdiag.cli.options import (
-    MODELS,
-    Html,
-    MaxSpread,
-    Measured,
-    Method,
-    Plots,
-    Resume,
-    grouped,
-    parse_arguments,
-    parse_output,
-)
+from hessdiag.cli.options import MODELS, Html, MaxSpread, Measured, Method, Plots, Resume, grouped, parse_output
 from hessdiag.cli.printing import Printing, gate_spread
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
@@ -44,8 +33,8 @@ def check_init(
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
         check = hessdiag.check_init(
             init, model=model, against=others, setups=setups, mode=measured.mode,
-            arguments=parse_arguments(measured.arg or []), input_size=measured.shape, batch_size=measured.batch_size,
-            output=output, loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
+            arguments=measured.arguments, input_size=measured.shape, batch_size=measured.batch_size, output=output,
+            loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
             device=measured.torch_device, dtype=measured.dtype, seed=measured.seed, resume=resume or None,
             distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip

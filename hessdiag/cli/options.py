@@ -118,7 +118,12 @@ class Network(Place):
         from hessdiag.models.sources import resolve_model
 
         with redirect_stdout(sys.stderr):
-            return resolve_model(model, arguments=parse_arguments(self.arg or []), input_size=self.shape, output=output)
+            return resolve_model(model, arguments=self.arguments, input_size=self.shape, output=output)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the factory."""
+        return parse_arguments(self.arg or [])
 
     @property
     def mode(self) -> str:
