@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -210,6 +210,13 @@ def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
         each["fourth"] = each["variance"].square()
         total = {key: total.get(key, 0) + value.sum(dim=0) for key, value in each.items()}
     return total
+
+
+def mean_of(sums: Mapping[str, Array], parts: int, random: int, rounding: float) -> tuple[Array, Array]:
+    """The mean of `pair_sums` over examples and rounds, and its standard error: rounding does not average out."""
+    value, floor = sums["value"] / parts, rounding * sums["size"] / parts
+    wide = widening(degrees_of_freedom(random, equal_parts(sums["variance"], sums["fourth"])))
+    return value, np.maximum(wide * np.sqrt(sums["variance"]) / parts, floor)
 
 
 def pair_statistics(X: Tensor, fixed: int) -> dict[str, Tensor]:

@@ -29,15 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessdiag.curvature.norms import (
-    Curvature,
-    degrees_of_freedom,
-    equal_parts,
-    pair_sums,
-    rounding_of,
-    two_stages,
-    widening,
-)
+from hessdiag.curvature.norms import Curvature, mean_of, pair_sums, rounding_of, two_stages
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, is_out_of_memory, sum_over
 from hessdiag.data.seeds import gaussians, stream
@@ -147,13 +139,6 @@ def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int)
     ends, points = np.cumsum(shares) / len(shares), (np.arange(count) + 0.5) / count
     chosen = np.minimum(np.searchsorted(ends, points), len(shares) - 1)
     return chosen.tolist(), 1 / shares[chosen]
-
-
-def mean_of(sums: Sums, parts: int, random: int, rounding: float) -> tuple[Array, Array]:
-    """The mean of `pair_sums` over examples and rounds, and its standard error: rounding does not average out."""
-    value, floor = sums["value"] / parts, rounding * sums["size"] / parts
-    wide = widening(degrees_of_freedom(random, equal_parts(sums["variance"], sums["fourth"])))
-    return value, np.maximum(wide * np.sqrt(sums["variance"]) / parts, floor)
 
 
 @dataclass(frozen=True)

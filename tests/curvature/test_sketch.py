@@ -13,8 +13,8 @@ import hessdiag
 from hessdiag.curvature import sketch
 from hessdiag.curvature.exact import exact_per_example
 from hessdiag.curvature.measurement import Settings, measure_curvature
-from hessdiag.curvature.norms import Curvature, pair_statistics
-from hessdiag.curvature.sketch import BASIS, Directions, directions_for, mean_of, products_of, range_basis
+from hessdiag.curvature.norms import Curvature, mean_of, pair_statistics
+from hessdiag.curvature.sketch import BASIS, Directions, directions_for, products_of, range_basis
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.problem import Problem
