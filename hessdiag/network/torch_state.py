@@ -114,10 +114,13 @@ _without_cudnn = _Shared(lambda: torch.backends.cudnn.flags(enabled=False))
 @contextmanager
 def _full_precision() -> Iterator[None]:
     """No TF32, in which CUDA's convolutions are by default and which costs three digits, and no bfloat16."""
-    if asked := _matmul_precision():
+    asked = "highest"  # or set backend by backend
+    with suppress(RuntimeError):  # once the newer settings were used, torch refuses to read the older
+        asked = torch.get_float32_matmul_precision()
+    if lower := asked != "highest":
         torch.set_float32_matmul_precision("highest")
     on_cpu = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
-    holders = [torch.backends.cudnn, *([] if asked else [torch.backends.cuda.matmul])]
+    holders = [torch.backends.cudnn, *([] if lower else [torch.backends.cuda.matmul])]
     holders += [each for each in on_cpu if hasattr(each, "fp32_precision")]
     saved = [_setting(holder) for holder in holders]
     for holder, (name, _) in zip(holders, saved, strict=True):
@@ -127,16 +130,8 @@ def _full_precision() -> Iterator[None]:
     finally:
         for holder, (name, value) in zip(holders, saved, strict=True):
             setattr(holder, name, value)
-        if asked:
+        if lower:
             torch.set_float32_matmul_precision(asked)
-
-
-def _matmul_precision() -> str:
-    """Return the precision of matrix products; empty where it is the highest, or was set backend by backend."""
-    with suppress(RuntimeError):  # once the newer settings were used, torch refuses to read the older
-        precision = torch.get_float32_matmul_precision()
-        return "" if precision == "highest" else precision
-    return ""
 
 
 def _setting(holder: Any) -> tuple[str, Any]:
