@@ -41,14 +41,24 @@ def batches_for(  # noqa: PLR0913, keyword-only options
     batch_dim: BatchDim = 0, examples: str = "batch", output: str | int | None = None, tally: Tally | None = None,
     most: int | None = None, enough: int | None = None, whole: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
-    """What `hessdiag.diagnose` was given as batches for this model, or the `whole` of them as one.
+    """What `hessdiag.diagnose` was given as batches for this model: one, those of an iterable, or the `whole` as one.
 
-    `most` is how many batches to read, and `enough` after how many examples to stop.
+    `most` is how many batches to read, and `enough` after how many examples to stop; `tally` counts them.
     """
+    tally = tally or Tally()
     read = reader(model, batch_dim, examples, loss)
     check_model(model)
     check_loss(loss)
-    given = islice(batches_of(inputs, targets, tally, read=read, enough=enough), most)
+    # A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches.
+    batch = isinstance(inputs, list) and not (inputs and all(isinstance(o, (tuple, list, Mapping)) for o in inputs))
+    if batch or not _holds_batches(inputs):
+        tally.read = tally.given = 1
+        given = iter([read(inputs, targets)])
+    elif targets is None:
+        given = batches(inputs, label="inputs", batch_size=1, tally=tally, read=read, enough=enough)
+    else:
+        raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
+    given = islice(given, most)
     for each in [Batch.concatenate([*given])] if whole else given:
         check_tensors(model, each.tensors)
         yield replace(each, output=output)
@@ -97,23 +107,6 @@ def argument_names(model: nn.Module) -> tuple[list[str], bool]:
         inner = getattr(model, "_orig_mod", getattr(model, "module", None))
         return argument_names(inner) if more and not names and isinstance(inner, nn.Module) else (names, more)
     return [], True
-
-
-def batches_of(
-    inputs: Inputs | Iterable[Any], targets: Inputs | None, tally: Tally | None = None, *, read: Read = Batch.of,
-    enough: int | None = None,
-) -> Iterator[Batch]:  # fmt: skip
-    """The arguments of `hessdiag.diagnose` as batches: one, or as many as an iterable gives; `tally` counts them."""
-    tally = tally or Tally()
-    # A list of tensors is one batch's positional arguments; one of tuples or dicts is a list of batches.
-    batch = isinstance(inputs, list) and not (inputs and all(isinstance(o, (tuple, list, Mapping)) for o in inputs))
-    if batch or not _holds_batches(inputs):
-        tally.read = tally.given = 1
-        yield read(inputs, targets)
-        return
-    if targets is not None:
-        raise HessdiagError("targets were passed beside an iterable of batches: let every batch be (inputs, targets)")
-    yield from batches(inputs, label="inputs", batch_size=1, tally=tally, read=read, enough=enough)
 
 
 def batches(
