@@ -240,8 +240,7 @@ def weight_jvps(
             one, other = torch.randn(first, generator=generator), torch.randn(block.numel // first, generator=generator)
             value = at[block.name]
             along[block.name] = torch.outer(one.to(value) * scale, other.to(value)).view(value.shape)
-        y, moved = outputs_and_tangent(network, at, along, part, forward_mode=True)
-        yield y.detach(), moved.detach()
+        yield outputs_and_tangent(network, at, along, part, forward_mode=True)
 
 
 def may_draw_classes(problem: Problem) -> bool:

@@ -311,7 +311,7 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
 def outputs_and_tangent(
     network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
 ) -> tuple[Tensor, Tensor]:
-    """Outputs y and J r, (B, *out) both, for a tangent r of the parameters named in `at`.
+    """Outputs y and J r, (B, *out) both and detached, for a tangent r of the parameters named in `at`.
 
     Reverse mode twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations without a forward-mode rule, and for models
     that differentiate in their own forward pass.
@@ -319,13 +319,13 @@ def outputs_and_tangent(
     if forward_mode:
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # only the tangent is wanted, no graph
             y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
-            return y, moved.to(y)  # torch's tangent of a scaled mean squared error is in float64
+            return y.detach(), moved.to(y).detach()  # torch's tangent of a scaled mean squared error is in float64
     leaves = leaves_of(at)
     network.differentiable()
     y = network(leaves, batch)
     v = torch.zeros_like(y, requires_grad=True)
     back = reverse_gradient(y, leaves, v, create_graph=True)
-    return y.detach(), reverse_gradient(inner_product(back, r), {"v": v})["v"]
+    return y.detach(), reverse_gradient(inner_product(back, r), {"v": v})["v"].detach()
 
 
 def leaves_of(at: Mapping[str, Tensor]) -> Values:

@@ -269,8 +269,7 @@ class Walk:
     def _pushed(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> tuple[Tensor, Tensor]:
         """Outputs and J u."""
         self._reseed(number)
-        y, moved = outputs_and_tangent(self.network, at, u, batch, forward_mode=forward_mode)
-        return y.detach(), moved.detach()
+        return outputs_and_tangent(self.network, at, u, batch, forward_mode=forward_mode)
 
     def _reseed(self, number: int) -> None:
         """Make dropout draw alike whenever the same batch is read."""
