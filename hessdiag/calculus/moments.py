@@ -350,7 +350,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
         elif path in drawn_anew and attribute == "bias":
             sq[name] = 0.0
         elif parameter.is_meta:
-            sq[name] = drawn.get(name, _default(module, attribute, parameter))
+            sq[name] = drawn.get(name, _default(module, attribute))
         else:
             sq[name] = float(parameter.double().square().mean())
             if parameter.numel() == 1 or (parameter.dim() == 1 and parameter.numel() <= FEW):
@@ -404,7 +404,7 @@ def _drawn_once(module: nn.Module, draw: Callable[[nn.Module], None]) -> dict[st
     return {name: float(norm) ** 2 / part.get_parameter(name).numel() for name, norm in norms.items() if norm == norm}
 
 
-def _default(module: nn.Module, attribute: str, parameter: Tensor) -> float:
+def _default(module: nn.Module, attribute: str) -> float:
     """What PyTorch draws: variance 1 / (3 fan-in) for weights and biases, N(0, 1) for embeddings, 1 for norms."""
     if isinstance(module, (*STRUCTURED, *TRANSPOSED)):
         return 1 / (3 * module.weight[0].numel())

@@ -23,7 +23,6 @@ from hessdiag.results.records import Record
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 STRUCTURED = (nn.Linear, *CONVOLUTIONS)
-Fans = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +200,7 @@ def swap_inputs_and_outputs(weight: Tensor, *, groups: int) -> Tensor:
     return blocks.transpose(1, 2).reshape(groups * second, first // groups, *kernel).clone()
 
 
-def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> Fans:
+def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> tuple[float, float, float]:
     """(n, n', k) of a weight: channels that one output reads, channels that one input feeds, root of the kernel's size.
 
     Args:
