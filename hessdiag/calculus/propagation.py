@@ -28,10 +28,12 @@ def initial_values(
     known = {name: weights.names[path] for name, path in graph.parameters.items()} | dict(graph.buffers)
     numbers = {**graph.constants, **{n: weights.values[path] for n, path in known.items() if path in weights.values}}
     convolved = any("conv" in operation.target for operation in graph.operations)
-    values: dict[str, Value] = {
-        name: _input(value.shape, inputs, last=not convolved) if value.is_floating_point() else Unknown(drawn=True)
-        for name, value in graph.inputs.items()
-    }
+    values: dict[str, Value] = {name: Unknown(drawn=True) for name in graph.inputs}
+    for name, x in graph.inputs.items():
+        if x.is_floating_point():
+            sq, c = torch.tensor(inputs.sq, dtype=torch.float64).expand(x.shape), inputs.correlation
+            positions = math.prod(x.shape[2:] if convolved else x.shape[1:-1])
+            values[name] = Activation(sq, site_correlation=c, example_correlation=c, positions=positions)
     for name in numbers.keys() - values - graph.parameters.keys():
         floating = numbers[name].is_floating_point()
         values[name] = _of_numbers(numbers[name], graph.buffers.get(name, name)) if floating else Unknown()
@@ -40,12 +42,6 @@ def initial_values(
         sq = torch.tensor(weights.sq.get(path, math.nan), dtype=torch.float64).expand(graph.shapes[name])
         values[name] = Activation(sq, example_correlation=1.0, parameter=path, **weights.alike.get(path, {}))
     return values, numbers
-
-
-def _input(shape: tuple[int, ...], inputs: InputMoments, *, last: bool) -> Activation:
-    sq, c = torch.tensor(inputs.sq, dtype=torch.float64).expand(shape), inputs.correlation
-    positions = math.prod(shape[1:-1] if last else shape[2:])
-    return Activation(sq, site_correlation=c, example_correlation=c, positions=positions)
 
 
 def _of_numbers(actual: Tensor, name: str) -> Activation:
