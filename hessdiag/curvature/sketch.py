@@ -181,14 +181,14 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
     None where each example has several output positions, as sequences have: their rank is high; and where the weights
     have no forward-mode derivative. Many examples at once: a pass forward holds nothing, and its overhead is large.
     """
-    scales, found = range_scales(problem, seed), []
-    parts = list(problem.batch.chunks(problem.shape.chunk(1, memory=memory.total // 2))) if scales else []
-    if parts and problem.shape.outputs > BASIS:
-        announce("bases", BASIS * len(parts), gradients=BASIS)
+    if not (scales := range_scales(problem, seed)):
+        return None
+    parts = list(problem.batch.chunks(problem.shape.chunk(1, memory=memory.total // 2)))
+    if problem.shape.outputs <= BASIS:
+        return torch.cat([unit_cotangents(part.call(problem.model).detach()) for part in parts], dim=1)
+    announce("bases", BASIS * len(parts), gradients=BASIS)
+    found = []
     for part in parts:
-        if problem.shape.outputs <= BASIS:
-            found.append(unit_cotangents(part.call(problem.model).detach()))
-            continue
         samples = []
         try:
             for y, moved in weight_jvps(problem, part, scales, BASIS, seed):
@@ -202,7 +202,7 @@ def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | N
             return None
         Q = torch.linalg.qr(torch.stack(samples, dim=2)).Q  # (B, N, r)
         found.append(Q.permute(2, 0, 1).reshape(Q.shape[2], *y.shape))
-    return torch.cat(found, dim=1) if found else None
+    return torch.cat(found, dim=1)
 
 
 def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
