@@ -21,7 +21,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def task() -> Task:
-    torch.manual_seed(0)
     layers = (nn.Linear(3, 4, bias=False), nn.Tanh(), nn.Linear(4, 2, bias=False), nn.Tanh(), nn.Linear(2, 3))
     model = nn.Sequential(*layers).double()
     return Task(model, torch.randn(5, 3, dtype=torch.float64), torch.tensor([0, 1, 2, 1, 0]))

@@ -191,7 +191,6 @@ def test_one_position_of_each_example():
         return predict(model, (x.to(device), ids.to(device)), init="fan-in", loss="mse")
 
     by_ids = lambda y, ids: y[torch.arange(len(y), device=y.device), ids.argmax(-1)]  # noqa: E731
-    torch.manual_seed(0)
     x, ids = torch.randn(4, 5, 6).sign(), torch.tensor([[7, 1, 0, 3, 2], [1, 9, 0, 0, 3]] * 2)
     first = taken(lambda y, _: y[:, 2])
     for other in (taken(by_ids), taken(by_ids, "meta")):

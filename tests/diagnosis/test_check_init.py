@@ -165,7 +165,6 @@ def normalised(first: float = 1.0) -> tuple[nn.Module, tuple[int, ...]]:
 
 def test_every_command_leaves_out_the_same_weights_before_normalisations() -> None:
     said = "2 layers before a normalisation do not count: scale does not matter there."
-    torch.manual_seed(0)
     model, size = normalised()
     report = diagnose(model, torch.randn(8, *size))
     check = check_init("as built", model=normalised, against=[], setups=2)

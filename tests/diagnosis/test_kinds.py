@@ -92,7 +92,6 @@ def test_every_kind_is_measured_right_and_left_as_it_was(name: str, matrix: str,
 @pytest.mark.parametrize("name", REFUSED)
 def test_every_other_kind_is_refused_in_one_line_and_left_as_it_was(name: str, options: dict[str, str]) -> None:
     kind, message = REFUSED[name]
-    torch.manual_seed(0)
     model, inputs = kind.make(), kind.inputs()
     if name not in ("bfloat16", "float16", "two dtypes", "lazy"):
         model = model.double()

@@ -266,7 +266,6 @@ def test_a_quick_diagnosis_takes_losses_of_a_whole_batch_and_without_second_deri
 
 def test_a_loss_writes_to_one_of_several_outputs_and_another_is_a_scaled_error_of_what_is_detached() -> None:
     """Torch's tangent of that error is in float64."""
-    torch.manual_seed(0)
     layers = {"a": nn.Linear(4, 5), "b": nn.Linear(5, 200)}
     model = Net(lambda m, x: (m.b(h := m.a(x)), 0.5 * F.mse_loss(h, h.detach())), **layers)
     x, t = torch.randn(8, 4), torch.rand(8, 200)
@@ -326,7 +325,6 @@ def test_the_function_of_cross_entropy_is_the_name() -> None:
 
 def test_outputs_in_another_order_of_memory_go_to_a_loss_as_they_are_meant() -> None:
     """One of torch's losses fails on what is not contiguous."""
-    torch.manual_seed(0)
     model = Net(lambda m, x: m.c(x).permute(0, 2, 3, 1).softmax(-1).permute(0, 3, 1, 2), c=nn.Conv2d(3, 5, 1))
     x, t = torch.randn(4, 3, 4, 4), torch.randint(5, (4, 4, 4))
     losses = [lambda y, t: F.nll_loss(y.log(), t), lambda y, t: -y.log().gather(1, t.unsqueeze(1)).mean()]
@@ -338,7 +336,6 @@ def test_outputs_in_another_order_of_memory_go_to_a_loss_as_they_are_meant() -> 
     (nn.ReLU(), "ReLU"), (nn.Sigmoid(), "sigmoid"), (nn.Softmax(1), "softmax"), (nn.Identity(), ""),
 ])  # fmt: skip
 def test_what_stands_before_a_log_softmax_bounds_logits(end: nn.Module, said: str) -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10), end, nn.LogSoftmax(1))
     x, t = torch.randn(64, 20), torch.randint(10, (64,))
     told = [each.message for each in hessdiag.diagnose(model, x, t, loss=F.nll_loss, quick=True).findings]
@@ -346,7 +343,6 @@ def test_what_stands_before_a_log_softmax_bounds_logits(end: nn.Module, said: st
 
 
 def test_masked_logits_of_minus_infinity_are_measured_as_large_numbers_and_a_loss_that_loses_there_is_refused() -> None:
-    torch.manual_seed(0)
     x, t = torch.randn(8, 5, 4), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
     last, mask = nn.Linear(4, 1), torch.arange(5) == 4
     masked: Callable[..., Tensor] = lambda m, x: m.last(x).squeeze(-1).masked_fill(mask, m.value)  # noqa: E731

@@ -81,7 +81,6 @@ def test_a_residual_pair_gets_what_the_closed_form_says() -> None:
 
 def test_unnormalised_residual_networks_are_balanced_and_compute_the_same() -> None:
     make, size = NETWORKS["weighted residual"]
-    torch.manual_seed(0)
     model, x = init.apply(make(), "fan-in"), torch.randn(2, *size)
     found = hessdiag.prescribe(model, x)
     assert found.spread_before[SIGMA_SQ] > 100
@@ -114,7 +113,6 @@ def test_networks_of_all_kinds_compute_the_same_and_come_back_unchanged(name: st
 
 def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
     transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
     sizes = {"vocab_size": 20, "n_positions": 6, "n_embd": 8, "n_layer": 1, "n_head": 2}
     config = transformers.GPT2Config(**sizes, **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0))
     model = transformers.GPT2LMHeadModel(config).eval()

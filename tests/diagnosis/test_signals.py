@@ -61,7 +61,6 @@ def unread(frozen: bool) -> nn.Module:
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("batches", [1, 2])
 def test_the_gradient_that_is_at_hand_is_that_of_the_first_batch(batches: int, *, frozen: bool) -> None:
-    torch.manual_seed(0)
     model = unread(frozen)
     data = [(torch.randn(5, 4, dtype=torch.float64), torch.randint(3, (5,))) for _ in range(batches)]
     found = hessdiag.diagnose(model, data, loss="cross-entropy").signals
@@ -85,7 +84,6 @@ def test_layers_that_are_skipped_by_chance_are_used(draw: Callable[[], float]) -
 
 def test_what_opens_when_others_move_is_told_from_what_never_does() -> None:
     """Zeros two deep open one after the other, from the outputs on; two factors that are both zero never do."""
-    torch.manual_seed(0)
     names = ("first", "second", "third", "left", "right")
     layers = {name: nn.Linear(4, 4, bias=False) for name in names}
     for name in names[1:]:
@@ -102,7 +100,6 @@ def test_what_opens_when_others_move_is_told_from_what_never_does() -> None:
 
 
 def test_moments_and_gradients_are_those_of_autograd() -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3)).double()
     x, targets = torch.randn(6, 5, dtype=torch.float64), torch.randint(3, (6,))
     found = signals_of(model, x, targets, "cross-entropy")
@@ -189,7 +186,6 @@ def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
         y = (q @ x.mT).softmax(-1) @ x  # (B, 3, 6)
         return (y.unsqueeze(-1) * torch.exp(-m.decay.exp())).sum(-1).mean(1) @ m.table.T
 
-    torch.manual_seed(0)
     model = Net(forward, **{name: nn.Parameter(torch.randn(shape)) for name, (shape, _) in USES.items()})
     signals = signals_of(model, torch.randint(7, (4, 5)))
     assert {p.name: p.uses for p in signals.parameters} == {name: uses for name, (_, uses) in USES.items()}
@@ -230,7 +226,6 @@ def test_a_gain_of_a_residual_branch_is_told_from_other_factors() -> None:
 @pytest.mark.parametrize("size", [1.0, 300.0])
 def test_other_losses_are_compared_with_those_of_constants_however_large(size: float) -> None:
     """Of the mean output and of zero; of log-probabilities of their mean and equal ones. One that scales has none."""
-    torch.manual_seed(0)
     model, x, t = nn.Linear(6, 8), torch.randn(12, 6), torch.randint(8, (12,))
     nn.init.normal_(model.weight, std=size)
     y = model(x).detach()
@@ -262,7 +257,6 @@ def test_no_constant_is_a_guess_where_the_loss_has_no_least_or_the_labels_are_to
 
 def test_the_best_constant_is_found_where_examples_are_many_for_its_outputs() -> None:
     """Of an absolute error the median of each output, far from the outputs at the start."""
-    torch.manual_seed(0)
     x, t = torch.randn(33, 4).double(), 50 + torch.randn(33, 2).double()
     found = signals_of(nn.Linear(4, 2).double(), x, t, loss=lambda y, t: (y - t).abs().mean())
     median = t.median(0).values
@@ -284,7 +278,6 @@ def test_a_loss_of_log_probabilities_has_no_least_value_of_raw_outputs() -> None
 ])  # fmt: skip
 def test_targets_that_stand_in_what_the_outputs_see(ahead: bool, shift: int, shown: str) -> None:
     """Of a mean over all positions, or of a sum of those up to each."""
-    torch.manual_seed(0)
     table, head = nn.Embedding(20, 8), nn.Linear(8, 20)
 
     def run(m: Any, tokens: Tensor) -> Tensor:
@@ -333,7 +326,6 @@ def test_a_loss_without_a_gradient_is_stuck_unless_it_is_at_its_least(loss: Any,
 
 
 def test_a_loss_is_judged_where_it_is_defined() -> None:
-    torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(3, 1), nn.Softplus()), torch.randn(16, 3)
     rates = lambda y, t: F.poisson_nll_loss(y, t, log_input=False)  # noqa: E731
     assert signals_of(model, x, torch.poisson(x[:, :1].exp()), loss=rates).swing > 0.05
@@ -342,13 +334,11 @@ def test_a_loss_is_judged_where_it_is_defined() -> None:
 @pytest.mark.parametrize(("variant", "said"), [("before", [("HD101", "warning", "embedding.weight")]), ("after", [])])
 def test_of_mamba_only_the_tied_embedding_is_named(variant: Variant, said: list[tuple[str, str, str]]) -> None:
     """Neither the decay rates, which are alike in all channels, nor the biases of the steps, which are far below 0."""
-    torch.manual_seed(0)
     found = find(signals_of(mamba(variant, 64, 2), *text(0), loss="cross-entropy"))
     assert [(f.rule, f.severity, *f.blocks) for f in found] == said
 
 
 def test_a_detached_layer_is_told_from_an_unused_one_and_comes_back_as_it_was() -> None:
-    torch.manual_seed(0)
     layers = {name: nn.Linear(4, 4) for name in ("first", "second", "unread")}
     rule = lambda m, x: m.head(torch.tanh(m.second(m.first(x))).detach())  # noqa: E731
     model = Net(rule, **layers, head=nn.Linear(4, 3))
@@ -362,7 +352,6 @@ def test_a_detached_layer_is_told_from_an_unused_one_and_comes_back_as_it_was() 
 
 
 def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_balance() -> None:
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8, bias=False), nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     x, targets = torch.randn(32, 5), torch.randint(3, (32,))
     report = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
@@ -382,7 +371,6 @@ def test_a_weight_before_a_normalisation_is_radially_blind_and_left_out_of_the_b
 
 @pytest.mark.parametrize("name", [*WITHOUT_RULES, "attention", "lstm", "gru", "checkpointed"])
 def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: str) -> None:
-    torch.manual_seed(0)
     kind = KINDS[name]
     report = hessdiag.diagnose(kind.make().double(), kind.inputs(), max_products=2)
     assert not report.signals_missing
@@ -391,7 +379,6 @@ def test_unusual_networks_have_signals_and_nothing_is_said_against_them(name: st
 
 def test_tiny_variation_is_told_from_none_and_a_scale_changes_no_relative_curvature() -> None:
     """Deviations of 1e-5 from a mean of 1000: the squares of sums would lose them in float64."""
-    torch.manual_seed(0)
     x = 1000 + 1e-5 * torch.randn(6, 50, dtype=torch.float64)
     _, varies = second_moment(x, 6)
     assert varies == pytest.approx(float(x.var(0).mean() / x.square().mean()), rel=1e-6)
@@ -408,7 +395,6 @@ def test_tiny_variation_is_told_from_none_and_a_scale_changes_no_relative_curvat
 
 def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """In chunks of 256 KiB this network goes through two examples at a time; whether they differ takes four (HD105)."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20000, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     x, targets = 1 + 1e-3 * torch.randn(12, 20000), torch.randint(3, (12,))
     many = hessdiag.diagnose(model, x, targets, loss="cross-entropy")
@@ -450,7 +436,6 @@ def attention(how: str) -> nn.Module:
 
 @pytest.mark.parametrize("how", ["kernel", "by hand"])
 def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(how: str) -> None:
-    torch.manual_seed(0)
     model, x = attention(how), torch.randn(3, 40, 16, dtype=torch.float64)
     report = hessdiag.diagnose(model, x, max_products=2, rtol=0.5)
     peaked = {layer.path: layer.peaked for layer in report.signals.layers if not math.isnan(layer.peaked)}
@@ -462,7 +447,6 @@ def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(ho
 
 
 def test_rows_that_a_mask_leaves_one_key_are_not_peaked_and_masked_weights_may_be_astray() -> None:
-    torch.manual_seed(0)
     mask = torch.ones(6, 6).tril()
 
     def run(m: Any, x: Tensor, dim: int = -1) -> Tensor:
@@ -478,7 +462,6 @@ def test_rows_that_a_mask_leaves_one_key_are_not_peaked_and_masked_weights_may_b
 
 
 def test_peaked_attention_of_a_packed_projection_is_laid_to_it() -> None:
-    torch.manual_seed(0)
     encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval()
     with torch.no_grad():
         encoder.self_attn.in_proj_weight.mul_(20)
@@ -528,7 +511,6 @@ class Sandwich(nn.Module):
 
 def test_ways_of_healthy_networks_are_no_finding() -> None:
     """Normalised ends of branches, gates behind zero gains, tables that are normalised, parameters without numbers."""
-    torch.manual_seed(0)
     layers = [NormalisedTable(30, 8), *(Sandwich() for _ in range(4)), nn.Flatten(), nn.Linear(48, 5)]
     nn.init.normal_(layers[0].weight, std=0.02)
     report = hessdiag.diagnose(nn.Sequential(*layers), torch.randint(30, (16, 6)), torch.randint(5, (16,)), quick=True)
@@ -550,7 +532,6 @@ def test_what_does_not_fit_its_batch_is_a_fault_where_that_is_tried() -> None:
 
 def test_what_training_on_the_batch_makes_of_a_layer_is_named() -> None:
     """Targets of thousands drive a tanh out of range, and the loss stays."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 1))
     x, t = torch.randn(64, 8), 3000 * torch.randn(64, 1)
     with unchanged(model):
@@ -576,7 +557,6 @@ def test_what_makes_scores_of_one_key_is_not_said_not_to_learn() -> None:
         scores = m.q(x) @ m.k(x).mT + m.biases[0, : x.shape[1], : x.shape[1]]
         return m.out((scores.softmax(-1) @ m.v(x)).mean(1))
 
-    torch.manual_seed(0)
     layers = {name: nn.Linear(4, 4) for name in ("q", "k", "v", "out")}
     for positions, told in ((1, True), (3, False)):
         model = Net(attend, **layers, biases=nn.Parameter(torch.zeros(2, 3, 3)))
