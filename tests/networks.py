@@ -21,6 +21,14 @@ class Net(nn.Module):
         return self.rule(self, *inputs, **by_name)
 
 
+def network(forward: Callable[..., Any], **layers: nn.Module) -> nn.Module:
+    """A module with this method, whose arguments have names."""
+    model: nn.Module = type("Network", (nn.Module,), {"forward": forward})()
+    for name, layer in layers.items():
+        model.add_module(name, layer)
+    return model
+
+
 def having(layer: nn.Module, **attributes: Any) -> nn.Module:
     """The layer, with attributes set: a weight that it shares, say."""
     for name, value in attributes.items():

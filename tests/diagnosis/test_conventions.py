@@ -22,6 +22,7 @@ from torch.distributions import Normal
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.data.seeds import Noise
+from tests.networks import network
 from tests.oracles import dense_rows, equals_dense, frobenius_sq
 from tests.unchanged import unchanged
 
@@ -45,14 +46,6 @@ def case(build: Callable[[], dict[str, Any]]) -> Callable[[], Case]:
 
     CASES[build.__name__] = made
     return made
-
-
-def network(forward: Callable[..., Any], **layers: nn.Module) -> nn.Module:
-    """A module with this method, whose arguments have names."""
-    model: nn.Module = type("Network", (nn.Module,), {"forward": forward})()
-    for name, layer in layers.items():
-        model.add_module(name, layer)
-    return model
 
 
 def randn(*shape: int) -> Tensor:

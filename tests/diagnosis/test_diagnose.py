@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessdiag
 from hessdiag import diagnose
-from tests.networks import PLAIN, Multiplier, Net, build, having
+from tests.networks import PLAIN, Multiplier, Net, build, having, network
 from tests.oracles import ggn_blocks, mean_over_examples, quadratic, quadratic_matrix
 from tests.unchanged import unchanged
 
@@ -275,33 +275,15 @@ def test_numbers_that_leave_the_range_of_float32(depth: int, size: float, method
             assert getattr(a, key) == pytest.approx(getattr(b, key), rel=1e-2), key
 
 
-class Pixels(nn.Module):
-    """Takes its input by name, as models of transformers do."""
-
-    def __init__(self, *, labels: bool = False) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-        if labels:
-            self.forward = lambda pixel_values, labels=None: self.layer(pixel_values)  # type: ignore[method-assign]
-
-    def forward(self, pixel_values: Tensor) -> Tensor:
-        return self.layer(pixel_values)
-
-
-class OfTwo(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-
-    def forward(self, left: Tensor, right: Tensor) -> Tensor:
-        return self.layer(left) + self.layer(right)
-
-
 class Contrast(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return F.cross_entropy((y := super().forward(x)) @ y.T, torch.arange(len(x)))
 
 
+# They take their inputs by name, as models of transformers do.
+PIXELS = network(lambda m, pixel_values: m.layer(pixel_values), layer=nn.Linear(4, 3))
+LABELLED = network(lambda m, pixel_values, labels=None: m.layer(pixel_values), layer=nn.Linear(4, 3))
+OF_TWO = network(lambda m, left, right: m.layer(left) + m.layer(right), layer=nn.Linear(4, 3))
 X, LABELS = torch.ones(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets)"
@@ -323,12 +305,12 @@ def images() -> nn.Module:
         (images(), torch.ones(2, 3, 8, 8, dtype=torch.uint8)), (images(), torch.ones(2, 8, 8, 3)),
         (nn.Linear(4, 3), X.long()))),
     (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
-    (Pixels(labels=True), ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
+    (LABELLED, ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "loss 'cross-entropy' needs targets: pass class indices of shape"),
-    (Pixels(), ({"pixel_value": X},), {}, "got an unexpected keyword argument 'pixel_value'"),
+    (PIXELS, ({"pixel_value": X},), {}, "got an unexpected keyword argument 'pixel_value'"),
     (Contrast(4, 3), (torch.eye(4),), {"loss": "model", "matrix": "hessian"}, "compared: pass per='batch' (--per ba"),
-    (OfTwo(), (X,), {}, "missing 1 required positional argument: 'right'): pass inputs and targets apart"),
-    (Pixels(), ({"pixel_values": X, "cls": LABELS},), {}, "and not cls: leave it out, or pass the labels as targets"),
+    (OF_TWO, (X,), {}, "missing 1 required positional argument: 'right'): pass inputs and targets apart"),
+    (PIXELS, ({"pixel_values": X, "cls": LABELS},), {}, "and not cls: leave it out, or pass the labels as targets"),
     (nn.Linear(4, 3), ({"image": X, "label": LABELS},), {}, "forward takes input; pass that and targets, as ((b['imag"),
     (nn.Linear(4, 3), ([(X, LABELS, LABELS)],), {}, "or ((x, y) for x, y, *_ in loader)"),
     (nn.Linear(4, 3), (X.to_sparse(),), {}, "inputs are sparse: pass inputs.to_dense()"),
@@ -375,7 +357,7 @@ def test_texts_dry_runs_and_dicts(capsys: pytest.CaptureFixture[str]) -> None:
         hessdiag.describe(images(), torch.ones(3, 8, 8))
     with pytest.raises(hessdiag.HessdiagError, match="model is the class Linear"):
         hessdiag.describe(nn.Linear, X)
-    report = hessdiag.diagnose(OfTwo(), (X, X + 1))
+    report = hessdiag.diagnose(OF_TWO, (X, X + 1))
     assert report.batch_size == 6
     assert report.to_dict() == json.loads(report.to_json())
 
