@@ -46,10 +46,6 @@ def by_path(signals: Signals) -> dict[str, LayerSignals]:
     return {layer.path: layer for layer in signals.layers}
 
 
-def number(value: Tensor) -> float:
-    return float(value.detach())
-
-
 def unread(frozen: bool) -> nn.Module:
     """A parameter that the outputs do not depend on, one whose gradient is zero, and one that is frozen or not."""
     layers = {"first": nn.Linear(4, 6), "last": nn.Linear(6, 3), "unread": nn.Linear(2, 2)}
@@ -110,19 +106,19 @@ def test_moments_and_gradients_are_those_of_autograd() -> None:
     assert hidden.grad is not None
     assert read.grad is not None
     first, last = found.layers
-    assert first.out_sq == pytest.approx(number(hidden.square().mean()), rel=1e-12)
-    assert first.out_varies == pytest.approx(number(hidden.var(0).mean() / hidden.square().mean()), rel=1e-12)
-    assert first.out_gradient_total == pytest.approx(number(hidden.grad.square().sum()) / 6, rel=1e-12)
-    assert last.x_gradient_sq == pytest.approx(number(read.grad.square().mean()), rel=1e-12)
+    assert first.out_sq == pytest.approx(hidden.square().mean().item(), rel=1e-12)
+    assert first.out_varies == pytest.approx((hidden.var(0).mean() / hidden.square().mean()).item(), rel=1e-12)
+    assert first.out_gradient_total == pytest.approx(hidden.grad.square().sum().item() / 6, rel=1e-12)
+    assert last.x_gradient_sq == pytest.approx(read.grad.square().mean().item(), rel=1e-12)
     assert (first.labels, last.labels) == (("relu",), ("output",))
     values = F.cross_entropy(model(x), targets, reduction="none")
-    assert found.initial_loss == pytest.approx(number(values.mean()), rel=1e-12)
-    assert found.initial_loss_stderr == pytest.approx(number(values.std()) / math.sqrt(6), rel=1e-12)
-    assert found.output_variance == pytest.approx(number(model(x).var(correction=0)), rel=1e-12)
+    assert found.initial_loss == pytest.approx(values.mean().item(), rel=1e-12)
+    assert found.initial_loss_stderr == pytest.approx(values.std().item() / math.sqrt(6), rel=1e-12)
+    assert found.output_variance == pytest.approx(model(x).var(correction=0).item(), rel=1e-12)
     (gradient,) = torch.autograd.grad(values.mean(), [model[0].weight])
     (weight,) = (p for p in found.parameters if p.name == "0.weight")
-    assert weight.gradient_sq == pytest.approx(number(gradient.square().mean()), rel=1e-12)
-    assert weight.weight_sq == pytest.approx(number(model[0].weight.square().mean()), rel=1e-12)
+    assert weight.gradient_sq == pytest.approx(gradient.square().mean().item(), rel=1e-12)
+    assert weight.weight_sq == pytest.approx(model[0].weight.square().mean().item(), rel=1e-12)
 
 
 def test_chance_is_each_label_guessed_from_the_others_and_zero_outputs_get_noise() -> None:
@@ -439,7 +435,7 @@ def test_peaked_attention_is_that_of_its_rows_and_is_laid_to_queries_and_keys(ho
     model, x = attention(how), torch.randn(3, 40, 16, dtype=torch.float64)
     report = hessdiag.diagnose(model, x, max_products=2, rtol=0.5)
     peaked = {layer.path: layer.peaked for layer in report.signals.layers if not math.isnan(layer.peaked)}
-    expected = number((logits(model, x).softmax(-1).amax(-1) > 0.99).double().mean())
+    expected = (logits(model, x).softmax(-1).amax(-1) > 0.99).double().mean().item()
     assert 0.1 < expected < 0.9
     assert peaked == {"q": pytest.approx(expected), "k": pytest.approx(expected)}
     (found,) = (finding for finding in report.findings if finding.rule == "HD112")
