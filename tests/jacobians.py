@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.oracles import dense_rows
+from tests.oracles import dense_rows, frobenius_sq
 
 
 def batch_norm(
@@ -118,11 +118,7 @@ def dense_hessian(
         gradients, hessians = (torch.stack(gradients).mean(0, True), torch.stack(hessians).mean(0, True))
     numel = [a.numel() for a in at]
     gradient_sq = torch.stack([torch.stack([part.square().sum() for part in g.split(numel)]) for g in gradients])
-    maps = [
-        torch.stack([torch.stack([block.square().sum() for block in rows.split(numel, 1)]) for rows in H.split(numel)])
-        for H in hessians
-    ]
-    map_ = torch.stack(maps).mean(0)
+    map_ = torch.stack([frobenius_sq([rows.split(numel, 1) for rows in H.split(numel)]) for H in hessians]).mean(0)
     size = map_.diagonal().sqrt()
     return Dense(map_, torch.outer(size, size), gradient_sq.mean(0))
 

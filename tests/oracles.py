@@ -1,6 +1,6 @@
 """Obviously right references: dense matrices, one row at a time, by plain `torch.autograd.grad`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import hessdiag
 from hessdiag.derivatives.losses import RandomQuadratic
 
 LossOfBatch = Callable[[Tensor, Tensor | None], Tensor]
-Blocks = list[list[Tensor]]
+Blocks = Sequence[Sequence[Tensor]]
 
 
 def quadratic_matrix(outputs: int) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import hessdiag
 from tests.networks import Net
-from tests.oracles import equals_dense
+from tests.oracles import equals_dense, frobenius_sq
 from tests.unchanged import unchanged
 
 EXAMPLES = 4
@@ -72,7 +72,7 @@ def matrices(model: nn.Module, x: Tensor, t: Tensor, matrix: str) -> tuple[Tenso
 def blocks_of(matrix: Tensor, model: nn.Module) -> Tensor:
     """(L, L) squared norms of the blocks of a matrix."""
     sizes = [p.numel() for p in model.parameters()]
-    return torch.stack([torch.stack([b.square().sum() for b in row.split(sizes, 1)]) for row in matrix.split(sizes)])
+    return frobenius_sq([row.split(sizes, 1) for row in matrix.split(sizes)])
 
 
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
