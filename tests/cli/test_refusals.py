@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -123,9 +124,7 @@ def test_a_folder_that_may_not_be_written_is_refused_before_measuring(monkeypatc
 
 
 def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("hessdiag.diagnosis.rules.overview", full)
     assert main(["explain"]) == 2
     assert capsys.readouterr().err == "hessdiag: the output cannot be written: No space left on device\n"

@@ -1,6 +1,7 @@
 """Every form in which a function may give a batch; the dry run of a model, and errors as the model raises them."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -142,11 +143,7 @@ def test_errors_are_put_down_to_the_inputs_only_where_these_are_at_fault(monkeyp
     said = r"^model 'x' cannot read inputs of shape 6×3 \(RuntimeError: (addmm: )?mat1"
     with pytest.raises(HessdiagError, match=said):
         try_model(nn.Linear(4, 2), Batch.of(X[:, :3], None), name="model 'x'")
-
-    def broken(*_: object) -> None:
-        raise RuntimeError("a hook")
-
-    monkeypatch.setattr(trace, "run_dry", broken)
+    monkeypatch.setattr(trace, "run_dry", Mock(side_effect=RuntimeError("a hook")))
     with pytest.raises(RuntimeError, match=r"^a hook$"):
         try_model(nn.Linear(4, 2), Batch.of(X, None))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import json_schemas
 import numpy as np
@@ -41,11 +42,7 @@ def test_text_is_written_as_utf_8_and_replaces_what_was_there(tmp_path: Path) ->
 @pytest.mark.parametrize("failure", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_failure_midway_leaves_the_old_file_and_nothing_else(step: str, failure, tmp_path, monkeypatch) -> None:
     (tmp_path / "a").write_text("old")
-
-    def fail(*args: object, **options: object) -> None:
-        raise failure
-
-    monkeypatch.setattr(step, fail)
+    monkeypatch.setattr(step, Mock(side_effect=failure))
     wanted = HessdiagError if isinstance(failure, OSError) else type(failure)
     with pytest.raises(wanted) as caught:
         write_text(tmp_path / "a", "new")
