@@ -80,8 +80,7 @@ def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -
     before, y = diagnose(model, x).weights, model(x)
     sigma = np.array([before[1].avg_sq_singular_value, before[0].avg_sq_singular_value])
     factor = variance_factors(["2.weight", "0.weight"], sigma)["2.weight"]
-    with torch.no_grad():
-        model[2].weight.mul_(math.sqrt(factor))
+    model[2].weight.data.mul_(math.sqrt(factor))
     surgery.insert_scale(model, factor**-0.5, before="2")
     after = diagnose(model, x).weights
     torch.testing.assert_close(model(x), y)

@@ -29,9 +29,8 @@ def given(name: str, examples: int = EXAMPLES) -> tuple[nn.Module, Tensor, Tenso
     torch.manual_seed(0)
     build, shape = NETWORKS[name]
     model = build().double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    for parameter in model.parameters():
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
     return model, torch.randn(examples, *shape).double(), torch.randint(3, (examples,))
 
 

@@ -38,9 +38,8 @@ def mlp() -> tuple[nn.Module, Tensor, Tensor]:
     torch.manual_seed(0)
     layers = [nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)]
     model = nn.Sequential(*layers).double()
-    with torch.no_grad():
-        model[0].weight.mul_(3)
-        model[6].weight.mul_(0.1)
+    model[0].weight.data.mul_(3)
+    model[6].weight.data.mul_(0.1)
     return model, torch.randn(16, 6).double(), torch.randint(3, (16,))
 
 
@@ -51,9 +50,8 @@ def spread_of(model: nn.Module, *data: Any, **options: Any) -> float:
 def test_a_chain_of_two_numbers_gets_weights_of_equal_size() -> None:
     # y = w₂ w₁ x: σ² of w₁ is (2 w₂² x²)², so that s₁ = √(w₂/w₁), and both weights become √(w₁ w₂)
     model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)).double()
-    with torch.no_grad():
-        model[0].weight.fill_(0.5)
-        model[1].weight.fill_(8.0)
+    model[0].weight.data.fill_(0.5)
+    model[1].weight.data.fill_(8.0)
     x = torch.full((1, 1), 3.0).double()
     found = hessdiag.prescribe(model, x, torch.zeros_like(x), loss="mse")
     assert [block.avg_sq_singular_value_before for block in found.blocks] == pytest.approx([1152.0**2, 4.5**2])
@@ -86,9 +84,8 @@ def test_unnormalised_residual_networks_are_balanced_and_compute_the_same() -> N
     assert found.spread_before[SIGMA_SQ] > 100
     assert found.spread[SIGMA_SQ] < 1.01
     assert found.left_out == ()
-    with torch.no_grad():
-        before = model(x)
-        torch.testing.assert_close(found.apply(model)(x), before, rtol=1e-4, atol=1e-4)
+    before = model(x)
+    torch.testing.assert_close(found.apply(model)(x), before, rtol=1e-4, atol=1e-4)
     assert spread_of(model, x) < 1.01
 
 
@@ -120,9 +117,8 @@ def test_a_language_model_with_tied_embeddings_computes_the_same() -> None:
     found = hessdiag.prescribe(model, {"input_ids": tokens}, tokens, loss="cross-entropy", class_dim=-1)
     assert {"transformer.wte.weight", "transformer.h.0.attn.c_attn.weight"} <= {block.name for block in found.blocks}
     assert found.spread[SIGMA_SQ] < 1.5
-    with torch.no_grad():
-        before = model(tokens).logits
-        torch.testing.assert_close(found.apply(model)(tokens).logits, before, rtol=1e-4, atol=1e-5)
+    before = model(tokens).logits
+    torch.testing.assert_close(found.apply(model)(tokens).logits, before, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("power", "make"), [

@@ -52,8 +52,7 @@ def test_history_follows_the_weights() -> None:
     assert monitor.to_dataframe().empty
     for number in range(5):
         monitor.step(x, t, step=10 * number)
-        with torch.no_grad():
-            model[2].weight.mul_(2.0)
+        model[2].weight.data.mul_(2.0)
     frame = monitor.to_dataframe()
     assert list(frame.index) == [0, 20, 40]  # as numbered by the caller
     assert frame["nu/2.weight"].nunique() == 3
@@ -79,8 +78,7 @@ def test_later_failures_end_it_and_not_the_training(diverges: bool) -> None:
     model, (x, t) = network(), data()
     monitor = Monitor(model, "cross-entropy", every=1, overhead=1e9)
     monitor.step(x, t)
-    with torch.no_grad():
-        model[0].weight.mul_(float("nan") if diverges else 1.0)
+    model[0].weight.data.mul_(float("nan") if diverges else 1.0)
     message = "could not measure step 1.*NaN" if diverges else "first dimension must be the same"
     with pytest.warns(UserWarning, match=message):
         assert monitor.step(x, t if diverges else t[:3]) is None
