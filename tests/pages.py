@@ -11,7 +11,6 @@ FENCE = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+?) -->\n+)?```(?P<language>[\w{}-]*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-INLINE_CODE = re.compile(r"`([^`\n]+)`")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 ELLIPSES = ("…", "...")
 RELATIVE = 0.01  # by which printed numbers may differ between processors, or one unit of their last digit
@@ -48,13 +47,18 @@ class Command:
     output: list[str] = field(default_factory=list)
 
 
+def read(name: str) -> str:
+    """Text of a file of the repository."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
 def documents() -> list[str]:
     """Names of the pages whose commands are run."""
     return ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 
 
 def fences(page: str) -> Iterator[Fence]:
-    text = (ROOT / page).read_text(encoding="utf-8")
+    text = read(page)
     end = 0
     for match in FENCE.finditer(text):
         line = text.count("\n", 0, match.start("language")) + 1
@@ -65,7 +69,7 @@ def fences(page: str) -> Iterator[Fence]:
 
 def prose(page: str) -> str:
     """Return the page without its fenced blocks."""
-    return FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    return FENCE.sub("", read(page))
 
 
 def commands(text: str) -> list[Command]:

@@ -8,6 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import hessdiag
+from tests.pages import ROOT, read
 
 PACKAGE = Path(hessdiag.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -41,10 +42,8 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 
 
 def test_the_tour_of_the_code_names_files_that_exist() -> None:
-    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", text)
-    roots = [PACKAGE.parent, PACKAGE]
-    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", read("CONTRIBUTING.md"))
+    assert [name for name in named if not any((root / name).exists() for root in (ROOT, PACKAGE))] == []
 
 
 def test_a_file_is_one_concept_and_a_function_fits_on_a_screen() -> None:

@@ -33,7 +33,7 @@ from hessdiag.__main__ import main
 from hessdiag.cli import app
 from hessdiag.diagnosis.rules import CATALOGUE
 from hessdiag.results.findings import CHECKS
-from tests.pages import ELLIPSES, INLINE_CODE, ROOT, Command, Fence, commands, difference, documents, fences, prose
+from tests.pages import ELLIPSES, ROOT, Command, Fence, commands, difference, documents, fences, prose, read
 from tests.test_pytest_plugin import LOADED
 
 OVERWRITE = os.environ.get("HESSDIAG_OVERWRITE_GOLDEN") == "1"
@@ -149,7 +149,7 @@ def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
 
 def test_the_workflow_can_be_run() -> None:
     """It is YAML; its commands have options that exist."""
-    workflow = yaml.safe_load((ROOT / "examples" / "github-workflow.yml").read_text(encoding="utf-8"))
+    workflow = yaml.safe_load(read("examples/github-workflow.yml"))
     assert workflow[True] == ["push", "pull_request"]  # YAML 1.1, which GitHub's own reader is not, takes on for true
     (job,) = workflow["jobs"].values()
     assert all(("uses" in step) != ("run" in step) for step in job["steps"])
@@ -163,7 +163,7 @@ def test_the_workflow_can_be_run() -> None:
 def test_what_the_text_names_exists_and_prose_is_wrapped(page: str) -> None:
     """Options, Python names, files and links."""
     text = prose(page)
-    codes = INLINE_CODE.findall(text)
+    codes = re.findall(r"`([^`\n]+)`", text)
     given = [param for command in cli_commands().values() for param in command.params]
     known = {opt for param in given for opt in param.opts + param.secondary_opts}
     named = {o for code in codes for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", code)}
@@ -202,18 +202,17 @@ def resolve(name: str) -> Any:
 def test_pages_are_few_words_and_every_package_and_top_module_is_described() -> None:
     """But those that scripts write: the commands' help, and the tables of all cases."""
     pages = set(documents()) - {"docs/commands.md", "docs/gallery.md", "docs/strangers.md"}
-    assert sum(len((ROOT / page).read_text(encoding="utf-8").split()) for page in pages) <= MAX_DOCS_WORDS
-    package, text = ROOT / "hessdiag", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert sum(len(read(page).split()) for page in pages) <= MAX_DOCS_WORDS
+    package, text = ROOT / "hessdiag", read("CONTRIBUTING.md")
     packages = {path.parent.name for path in package.glob("*/__init__.py")}
     modules = {path.stem for path in package.glob("*.py") if not path.name.startswith("__")}
     assert {name for name in packages | modules if f"`{name}`" not in text} == set()
 
 
 def test_the_readme_is_short_and_is_what_is_run_first() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(readme.split()) < MAX_README_WORDS
-    run = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    readme, run = read("README.md"), read(".ci/run")
     diagnose = "hessdiag diagnose lenet"
+    assert len(readme.split()) < MAX_README_WORDS
     assert f"pip install -c constraints.txt -e . && {diagnose}" in readme
     assert "pip install -c constraints.txt -e '.[test]' && pytest" in readme
     assert "pip install -q -c constraints.txt -e .\n" in run
@@ -235,9 +234,8 @@ def test_sentences_are_short_and_begin_with_their_subject(page: str) -> None:
 
 
 def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
-    pages = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/evidence.md"))
-    readme, evidence = (" ".join(page.split()) for page in pages)
-    measured = json.loads((ROOT / "figures" / "benchmark_peers.json").read_text(encoding="utf-8"))["items"]
+    readme, evidence = (" ".join(read(page).split()) for page in ("README.md", "docs/evidence.md"))
+    measured = json.loads(read("figures/benchmark_peers.json"))["items"]
     ((healthy, alarms),) = re.findall(r"(\d+) healthy networks measured, (\d+) with", evidence)
     unseen = re.findall(r"passed; (\d+) healthy: (\d+) alarmed", evidence)
     loud = re.compile(r"- [a-z, ]*: (\d+) loud: (\d+) first, .*?(\d+) passed")
@@ -245,12 +243,12 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     assert f"{alarms} of {healthy} healthy" in readme
     others, warnings = (sum(map(int, column)) for column in zip(*unseen, strict=True))
     assert f"Of {others} written apart from rules, {warnings} were" in readme
-    public = json.loads((ROOT / "figures" / "public_models.json").read_text(encoding="utf-8"))
+    public = json.loads(read("figures/public_models.json"))
     models = [each for rows in public.values() for each in rows.values()]
     warned = [each for each in models if each.get("findings")]
     assert f"Of {len(models)} public models as they are, {len(warned)} get a warning" in readme
     for page in ("README.md", "llms.txt", "docs/limitations.md"):
-        assert f"{CHECKS} checks" in (ROOT / page).read_text(encoding="utf-8")
+        assert f"{CHECKS} checks" in read(page)
     faults, first, missed = sample
     assert f"Of {faults} faults sampled from reports, {first} are named first and {missed} missed" in readme
     assert "of {} later ones {} and {}".format(*later) in readme
@@ -260,8 +258,7 @@ def test_numbers_of_the_readme_are_those_of_the_evidence() -> None:
     assert "Of {} rebuilt, {} and {}".format(*sums) in readme
     seconds = measured["whole-resnet50"]["methods"]["hessdiag"]["seconds"]["median"]
     assert f"{seconds:.0f} seconds for ResNet-50" in readme
-    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    before, after = re.findall(r"loss at the end: ([\d.]+)", tutorial.replace("{", ""))[-2:]
+    before, after = re.findall(r"loss at the end: ([\d.]+)", read("docs/tutorial.md").replace("{", ""))[-2:]
     assert f"a loss of {after} instead of {before}" in readme
 
 
@@ -277,13 +274,12 @@ def test_comparison_notices_what_changed() -> None:
 
 @pytest.mark.parametrize("name", reference_pages.PAGES)
 def test_the_page_is_that_of_the_code(name: str) -> None:
-    written = (ROOT / name).read_text(encoding="utf-8")
-    assert written == reference_pages.PAGES[name](), "run python scripts/reference_pages.py"
+    assert read(name) == reference_pages.PAGES[name](), "run python scripts/reference_pages.py"
 
 
 def test_every_rule_has_a_section_and_every_schema_is_listed_with_its_class() -> None:
     assert re.findall(r"^### (.+)$", reference_pages.rules_page(), re.MULTILINE) == list(CATALOGUE)
-    page = (ROOT / "docs" / "file-formats.md").read_text(encoding="utf-8")
+    page = read("docs/file-formats.md")
     listed = re.findall(r"^\| \[`(hessdiag\.[\w-]+/\d+)`\]\((.+?)\) \| `(\w+)` \|", page, re.MULTILINE)
     known = [(record.schema, json_schemas.path(record), record.__name__) for record in json_schemas.RECORDS]
     assert [(schema, f"docs/{file}", name) for schema, file, name in listed] == known
@@ -303,25 +299,21 @@ else:
     tomllib = pytest.importorskip("tomli")
 
 
-def text(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
-
-PROJECT = tomllib.loads(text("pyproject.toml"))["project"]
-PINS = dict(line.split("==") for line in text("constraints.txt").splitlines() if "==" in line)
+PROJECT = tomllib.loads(read("pyproject.toml"))["project"]
+PINS = dict(line.split("==") for line in read("constraints.txt").splitlines() if "==" in line)
 
 
 def test_one_version_everywhere_and_all_that_tests_need_is_pinned() -> None:
     version = PROJECT["version"]
     assert hessdiag.__version__ == version
-    assert re.findall(r"^version: (.+)$", text("CITATION.cff"), re.MULTILINE) == [version]
-    headings = re.findall(r"^## (.+)$", text("CHANGELOG.md"), re.MULTILINE)
+    assert re.findall(r"^version: (.+)$", read("CITATION.cff"), re.MULTILINE) == [version]
+    headings = re.findall(r"^## (.+)$", read("CHANGELOG.md"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert re.fullmatch(rf"{re.escape(version)} - \d{{4}}-\d\d-\d\d", headings[1])
     extras = [PROJECT["optional-dependencies"][extra] for extra in ("test", "dev", "docs", "hf")]
     listed = sum(extras, PROJECT["dependencies"])
     assert {re.split(r"[>=<\[]", each)[0] for each in listed} - {"hessdiag"} - PINS.keys() - {"pillow"} == set()
-    assert re.findall(r'^  "torch>=(.*)",$', text("pyproject.toml"), re.MULTILINE) == ["2.6"]
+    assert re.findall(r'^  "torch>=(.*)",$', read("pyproject.toml"), re.MULTILINE) == ["2.6"]
 
 
 def test_workflows_call_what_is_there() -> None:
@@ -333,11 +325,11 @@ def test_workflows_call_what_is_there() -> None:
 
 
 def test_every_page_and_public_name_is_listed() -> None:
-    index = text("docs/index.md")
+    index = read("docs/index.md")
     listed = {name for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for name in block.split("\n")}
     pages = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in {".md", ".rst"}} - {"index"}
     assert pages - listed == set()
-    named = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text("docs/api.rst"), re.MULTILINE))
+    named = set(re.findall(r"^\.\. auto\w+:: (\S+)$", read("docs/api.rst"), re.MULTILINE))
     modules = {name: getattr(hessdiag, name) for name in ("calculus", "plots", "models")}
     wanted = {f"hessdiag.{name}" for name in hessdiag.__all__}
     wanted |= {f"hessdiag.{name}.{each}" for name, module in modules.items() for each in module.__all__}
@@ -345,9 +337,9 @@ def test_every_page_and_public_name_is_listed() -> None:
     also = {"hessdiag.calculus.Prediction", "hessdiag.calculus.predict"}  # of hessdiag itself
     assert wanted - named - of_modules - also == set()
     for name in ("AGENTS.md", "llms.txt"):
-        assert len(text(name).splitlines()) < 60
-    links = re.findall(r"\]\(([^)]+)\)", text("llms.txt"))
+        assert len(read(name).splitlines()) < 60
+    links = re.findall(r"\]\(([^)]+)\)", read("llms.txt"))
     assert len(links) > 8
     assert [link for link in links if not (ROOT / link).exists()] == []
-    named = re.findall(r"`([\w./-]+\.(?:md|py))`", text("AGENTS.md"))
+    named = re.findall(r"`([\w./-]+\.(?:md|py))`", read("AGENTS.md"))
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -6,7 +6,7 @@ import pytest
 from _pytest.pytester import SysModulesSnapshot
 
 from hessdiag.pytest_plugin import _describe_failure
-from tests.pages import ROOT
+from tests.pages import read
 from tests.reports import build_report
 
 pytest_plugins = ["pytester"]
@@ -104,8 +104,7 @@ def test_a_mistake_is_told_in_a_line(run) -> None:  # type: ignore[no-untyped-de
 
 
 def test_the_package_declares_it_and_a_model_whose_signals_cannot_be_measured_is_not_healthy() -> None:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'[project.entry-points.pytest11]\nhessdiag = "{PLUGIN}"\n' in text
+    assert f'[project.entry-points.pytest11]\nhessdiag = "{PLUGIN}"\n' in read("pyproject.toml")
     report = build_report(signals=None, signals_missing="no signals today")
     assert "no signals today" in _describe_failure(report, "warning", frozenset())
 

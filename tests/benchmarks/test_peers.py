@@ -1,7 +1,6 @@
 """What is compared are the same numbers: peers' products against dense matrices, references against hessdiag."""
 
 import json
-from pathlib import Path
 
 import benchmark_growth
 import benchmark_peers
@@ -15,6 +14,7 @@ from peers import Task, double_backward_map, torch_func_diagonal, torch_func_map
 from torch import nn
 
 from tests.oracles import ggn_blocks
+from tests.pages import read
 
 CPU = torch.device("cpu")
 
@@ -70,8 +70,7 @@ def test_costs_follow_from_the_spread_of_single_products_and_exponents_from_leas
 
 
 def test_committed_results_are_drawn() -> None:
-    figures = Path(__file__).parents[2] / "figures"
-    kept, growth = (json.loads((figures / f"{n}.json").read_text())["items"] for n in ("benchmark_peers", "growth"))
+    kept, growth = (json.loads(read(f"figures/{name}.json"))["items"] for name in ("benchmark_peers", "growth"))
     assert any("BackPACK" in line for line in benchmark_peers.lines_of(kept))
     assert benchmark_peers.draw(kept).axes
     assert "Beyond the gradient" in benchmark_growth.table_of(growth)

@@ -22,7 +22,7 @@ from hessdiag.results.records import Record, make_folder, write_bytes, write_tex
 from hessdiag.results.report import Heatmap, Report
 from hessdiag.results.setups import COLUMNS, Setups, Study
 from tests.cli.conftest import run  # noqa: F401, a fixture
-from tests.pages import ROOT
+from tests.pages import read
 from tests.reports import build_block, build_report
 
 
@@ -106,7 +106,7 @@ LINES = {
 def checks() -> dict[str, Callable[[Any], bool]]:
     found = {}
     for record in json_schemas.RECORDS:
-        schema = json.loads((ROOT / json_schemas.path(record)).read_text(encoding="utf-8"))
+        schema = json.loads(read(json_schemas.path(record)))
         Draft202012Validator.check_schema(schema)
         found[record.schema] = Draft202012Validator(schema).is_valid
     return found

@@ -19,6 +19,7 @@ from hessdiag.results.findings import Finding
 from hessdiag.results.numbers import percent, short, spread
 from hessdiag.results.report import COLUMNS, BlockReport, Report, cells
 from hessdiag.results.text_table import WIDTH, Detail, TextTable, fit_names, grouped, layer_of, plain_text, text_width
+from tests.pages import read
 from tests.reports import build_block, build_report
 from tests.signals import network
 
@@ -112,8 +113,7 @@ def test_long_names_lose_what_they_have_in_common(names: list[str], width: int, 
 
 
 def test_every_column_says_which_attribute_it_shows() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text(encoding="utf-8")
-    told = re.findall(r"^\| (.+?) \| `(\w+)` \|", page, re.MULTILINE)
+    told = re.findall(r"^\| (.+?) \| `(\w+)` \|", read("docs/concepts.md"), re.MULTILINE)
     legend = {title: name for titles, name in told for title in titles.split(", ")}
     noisy = build_block(stderr=0.01, ended="sampled")
     for title, *shown in zip(COLUMNS[2:], cells(noisy)[2:], strict=True):

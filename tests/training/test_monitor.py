@@ -16,8 +16,7 @@ from hessdiag import HessdiagError, Monitor
 from hessdiag.training.monitor import Cadence, csv_log, unwrapped
 from tests.networks import Net
 from tests.oracles import hessian_blocks
-
-FIGURES = Path(__file__).parents[2] / "figures"
+from tests.pages import read
 
 
 def network() -> nn.Module:
@@ -145,12 +144,12 @@ def test_sharpness_of_the_whole_batch_and_along_the_last_step() -> None:
 
 
 def test_kept_figures_are_drawn() -> None:
-    history = json.loads((FIGURES / "edge_of_stability.json").read_text(encoding="utf-8"))
+    history = json.loads(read("figures/edge_of_stability.json"))
     late = [record["sharpness/largest"] for record in history if record["step"] >= 250]
     assert all(170 <= largest <= 230 for largest in late)
     assert history[0]["sharpness/largest"] < 100
     assert len(edge_of_stability.draw(history).axes[0].get_lines()) == 3
-    measured = json.loads((FIGURES / "monitor.json").read_text(encoding="utf-8"))
+    measured = json.loads(read("figures/monitor.json"))
     assert [len(axes.get_lines()) for axes in monitor_figure.draw(measured).axes] == [4, 4]
     assert "3× (geometric) to 1,200× (fan-out)" in monitor_figure.title_of(measured)
 
