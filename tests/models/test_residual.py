@@ -92,10 +92,8 @@ def test_constants_and_printed_multipliers_of_a_block_are_those_of_the_paper() -
 
 def test_signals_keep_their_size_from_block_to_block() -> None:
     """Within a factor 2 of the design, with the biases centred as in RescaleNet; mean of 6 networks."""
-    rows = []
-    for _ in range(6):
-        network = resolve_model("preconditioned-resnet14").build().module
-        rows.append(after_blocks(network, torch.randn(4, 3, 32, 32)))
+    source = resolve_model("preconditioned-resnet14")
+    rows = [after_blocks(source.build().module, torch.randn(4, 3, 32, 32)) for _ in range(6)]
     n, m, k = 3, 16, 3
     design = math.sqrt(n / m) / math.sqrt(n * k**2)
     for moment in torch.tensor(rows).mean(dim=0).tolist():
