@@ -96,8 +96,7 @@ def test_the_input_scale_balances_first_weight_and_bias(image):
 def test_biases_are_equally_scaled_and_both_forms_of_gamma_agree_under_geometric_initialisation() -> None:
     reports = _reports(lambda: mlp([40, 80, 20, 60]), lambda: torch.randn(8, 40, dtype=torch.float64))
     biases = [[b for b in report.blocks if b.kind == "bias"][:2] for report in reports]  # the last has no ReLU behind
-    ratio = _geometric_mean([first.gamma / second.gamma for first, second in biases])
-    assert ratio == pytest.approx(1, rel=0.25)
+    assert _geometric_mean([first.gamma / second.gamma for first, second in biases]) == pytest.approx(1, rel=0.25)
     reports = _reports(lambda: mlp([60, 200, 40, 10], bias=False), lambda: torch.randn(16, 60, dtype=torch.float64))
     for number, block in enumerate(reports[0].weights):
         ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]

@@ -121,9 +121,8 @@ def test_a_model_on_the_meta_device_is_told_what_it_draws_itself() -> None:
 
 
 def test_an_initialisation_that_takes_no_module_is_not_called_with_one() -> None:
-    rule = lambda m, x: m.layer(x)  # noqa: E731
     with torch.device("meta"):
-        model = Net(rule, layer=nn.Linear(3, 4), _init_weights=lambda: None)
+        model = Net(lambda m, x: m.layer(x), layer=nn.Linear(3, 4), _init_weights=lambda: None)
     assert weight_moments(model).source == "PyTorch's defaults, by formula"
     assert weight_moments(model).sq["layer.weight"] == pytest.approx(1 / 9)
 

@@ -107,8 +107,7 @@ SMALL = "--model mlp:8-9-7-4 --setups 2 --batch-size 4"
 def test_every_convention_is_understood_and_said(run, name: str, tmp_path: Path) -> None:
     """All draw the same weights by the same seed, hence the same numbers."""
     (tmp_path / "ways.py").write_text(CONVENTIONS)
-    line = f"{SMALL} --against ./ways.py:init_weight"
-    status, out, err = run(f"check-init ./ways.py:{name} {line} --json c.json")
+    status, out, err = run(f"check-init ./ways.py:{name} {SMALL} --against ./ways.py:init_weight --json c.json")
     check = InitCheck.from_json("c.json")
     assert (status, err) == (0, "wrote c.json\n")
     assert check.checked.convention.startswith(SAID[name])
@@ -120,8 +119,7 @@ def test_every_convention_is_understood_and_said(run, name: str, tmp_path: Path)
 
 
 def test_check_init_writes_files(run, tmp_path: Path) -> None:
-    line = f"check-init fan-out {SMALL} --against geometric --max-spread 1"
-    status, out, err = run(f"{line} --json c.json --plots drawn")
+    status, out, err = run(f"check-init fan-out {SMALL} --against geometric --max-spread 1 --json c.json --plots drawn")
     assert status == 1
     assert "spread of σ² under fan-out is" in err
     assert json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))["schema"] == "hessdiag.init-check/3"

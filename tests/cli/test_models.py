@@ -83,8 +83,7 @@ def test_the_class_dimension_of_random_targets(dim: int, shape: tuple[int, ...],
     expected = mean_over_examples(ggn_blocks, model, x, t, plain, ["layer.weight"])
     (weight,) = [block for block in found["blocks"] if block["kind"] == "weight"]
     assert weight["avg_sq_singular_value"] * weight["numel"] == pytest.approx(float(expected), rel=1e-10)
-    check = f"check-init geometric --model nets_cli:Positions --against fan-in --setups 1 {options}"
-    assert run(check).status == 0
+    assert run(f"check-init geometric --model nets_cli:Positions --against fan-in --setups 1 {options}").status == 0
 
 
 def test_an_output_of_a_huggingface_network(run, folder: Path) -> None:

@@ -160,8 +160,7 @@ def test_streams_are_those_of_earlier_versions_apart_and_uncorrelated() -> None:
     """A saved result names its seed: drawing other numbers from it would make every file irreproducible."""
     assert (stream(0, "loss").initial_seed(), stream(1, "weights").initial_seed()) == (1242056742, 3457768447)
     seeds = [*range(20), 2**32, 2**32 + 1, 2**63 - 1]
-    drawn = {numbers(seed, purpose) for seed, purpose in product(seeds, PURPOSES)}
-    assert len(drawn) == len(seeds) * len(PURPOSES)
+    assert len({numbers(*each) for each in product(seeds, PURPOSES)}) == len(seeds) * len(PURPOSES)
     assert numbers(1, "1/a") != numbers(11, "/a")
     draws = torch.stack([torch.randn(4000, generator=stream(0, purpose), dtype=torch.float64) for purpose in PURPOSES])
     assert (torch.corrcoef(draws) - torch.eye(len(PURPOSES))).abs().max() < 4 / 4000**0.5

@@ -34,8 +34,7 @@ def test_rows_are_weight_gradients(name: str) -> None:
     layer, size = LAYERS[name]
     layer = layer.double()
     x = torch.randn(3, *size, dtype=torch.float64)
-    out = layer(x)
-    phi = torch.randn(2, *out.shape, dtype=torch.float64)
+    phi = torch.randn(2, *layer(x).shape, dtype=torch.float64)
     J = weight_jacobian(layer, x, phi, examples=3)
     for b in range(3):
         for c in range(2):
@@ -78,8 +77,7 @@ def test_all_modes_agree(network: str, matrix: str) -> None:
         found = [PRODUCTS[matrix][mode](products.network, problem.loss, at, r, problem.batch) for mode in AD_MODES]
         for name in at:
             torch.testing.assert_close(found[1][name], found[0][name], rtol=1e-10, atol=1e-11)
-    fastest = network not in RECURRENT  # whose double backward has no batching rule
-    assert (products.mode == AD_MODES[0]) == fastest
+    assert (products.mode == AD_MODES[0]) == (network not in RECURRENT)  # whose double backward has no batching rule
 
 
 def scaled(layer: nn.Module, turn: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

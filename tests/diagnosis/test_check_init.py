@@ -82,9 +82,8 @@ def test_a_fix_with_its_factor_leaves_the_network_and_the_other_layers_alone() -
     factor = variance_factors(["2.weight", "0.weight"], sigma)["2.weight"]
     model[2].weight.data.mul_(math.sqrt(factor))
     surgery.insert_scale(model, factor**-0.5, before="2")
-    after = diagnose(model, x).weights
     torch.testing.assert_close(model(x), y)
-    sigma = [block.avg_sq_singular_value for block in after]
+    sigma = [block.avg_sq_singular_value for block in diagnose(model, x).weights]
     assert sigma[0] == pytest.approx(before[0].avg_sq_singular_value, rel=1e-9)
     assert (sigma[2], sigma[1]) == pytest.approx((before[2].avg_sq_singular_value, sigma[0]), rel=1e-9)
 

@@ -61,8 +61,7 @@ def dense(kind: Kind, model: nn.Module, inputs: Any, t: Tensor | None, names: li
     """(L, L) squared norms of each example's own matrix, averaged."""
     reader = Reader(model, kind)
     size = len(tensors_of(inputs)[0])
-    outputs = reader(example(inputs, 0)).numel()
-    R = quadratic_matrix(outputs)
+    R = quadratic_matrix(reader(example(inputs, 0)).numel())
     loss = (lambda y, _: (y.flatten() @ R) @ y.flatten()) if t is None else cross_entropy
     own = zip((example(inputs, b) for b in range(size)), [None] * size if t is None else t.split(1), strict=True)
     return torch.stack([frobenius_sq(DENSE[matrix](reader, *each, loss, names)) for each in own]).mean(dim=0)

@@ -250,8 +250,7 @@ def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_dra
     rates = learning_rates(small(), loader, steps=4)
     listed = learning_rates(small(), [(x[10 * i : 10 * i + 10], t[10 * i : 10 * i + 10]) for i in range(8)], steps=4)
     assert (rates, rates.batch_size, rates.fresh) == (listed, 10, True)
-    names = ["sgd", "momentum", "adam"]
-    how = {"steps": 2, "batch_size": 8, "optimizers": names}
+    how = {"steps": 2, "batch_size": 8, "optimizers": ["sgd", "momentum", "adam"]}
     first, again, other = (learning_rates(small(), *data(), seed=seed, **how) for seed in (0, 0, 1))
     assert first == again
     assert first["sgd"] != other["sgd"]

@@ -190,9 +190,8 @@ def test_learning_rates_are_those_of_the_loss(name: str) -> None:
     """The first step, along the gradient of all examples: |g|² / gᵀGg."""
     loss, kind, *same = LOSSES[name]
     function, (model, x), t = (same or [loss])[0], network(), TARGETS[kind]
-    at = list(model.parameters())
     value = function(model(x).clone(), None if t is None else t.clone())
-    g = torch.cat([each.flatten() for each in torch.autograd.grad(value, at)])
+    g = torch.cat([each.flatten() for each in torch.autograd.grad(value, list(model.parameters()))])
     names = [n for n, _ in model.named_parameters()]
     G = torch.cat([torch.cat(row, 1) for row in ggn_blocks(model, x, t, lambda y, t: function(y.clone(), t), names)])
     rates = hessdiag.learning_rates(model, x, t, loss=loss, optimizers=["sgd"], steps=1)

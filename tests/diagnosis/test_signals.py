@@ -127,8 +127,7 @@ def test_chance_is_each_label_guessed_from_the_others_and_zero_outputs_get_noise
     found = signals_of(nn.Linear(3, 4), torch.randn(10, 3), targets, "cross-entropy")
     expected = -(9 * math.log(9 / 13) + math.log(1 / 13)) / 10
     assert found.chance_loss == pytest.approx(expected, rel=1e-12)
-    one_hot = F.one_hot(targets, 4).float()
-    again = signals_of(nn.Linear(3, 4), torch.randn(10, 3), one_hot, "cross-entropy")
+    again = signals_of(nn.Linear(3, 4), torch.randn(10, 3), F.one_hot(targets, 4).float(), "cross-entropy")
     assert again.chance_loss == pytest.approx(expected, rel=1e-6)
     head = nn.Linear(3, 2)
     found = signals_of(head, torch.randn(4, 3))
@@ -256,8 +255,7 @@ def test_the_best_constant_is_found_where_examples_are_many_for_its_outputs() ->
     """Of an absolute error the median of each output, far from the outputs at the start."""
     x, t = torch.randn(33, 4).double(), 50 + torch.randn(33, 2).double()
     found = signals_of(nn.Linear(4, 2).double(), x, t, loss=lambda y, t: (y - t).abs().mean())
-    median = t.median(0).values
-    assert found.chance_loss == pytest.approx(float((t - median).abs().mean()), rel=0.02)
+    assert found.chance_loss == pytest.approx(float((t - t.median(0).values).abs().mean()), rel=0.02)
     assert math.sqrt(found.chance_sq) == pytest.approx(50, rel=0.01)
 
 
@@ -337,8 +335,7 @@ def test_of_mamba_only_the_tied_embedding_is_named(variant: Variant, said: list[
 
 def test_a_detached_layer_is_told_from_an_unused_one_and_comes_back_as_it_was() -> None:
     layers = {name: nn.Linear(4, 4) for name in ("first", "second", "unread")}
-    rule = lambda m, x: m.head(torch.tanh(m.second(m.first(x))).detach())  # noqa: E731
-    model = Net(rule, **layers, head=nn.Linear(4, 3))
+    model = Net(lambda m, x: m.head(torch.tanh(m.second(m.first(x))).detach()), **layers, head=nn.Linear(4, 3))
     before = copy.deepcopy(model.state_dict())
     cut, unread = find(signals_of(model, torch.randn(5, 4)))
     names = [f"{path}.{kind}" for path in ("second", "first") for kind in ("weight", "bias")]
@@ -517,8 +514,7 @@ def test_what_does_not_fit_its_batch_is_a_fault_where_that_is_tried() -> None:
         for inputs in (x, x[:2].repeat(16, 1)):  # of the latter two rows the labels are noise
             report = hessdiag.diagnose(model, inputs, labels, fit=True, quick=True)
             said.append(report.signals.fitted_loss / report.signals.initial_loss)
-            found = [f.severity for f in report.findings if f.rule == "HD121"]
-            assert found == (["fault"] if said[-1] > 0.8 else [])
+            assert [f.severity for f in report.findings if f.rule == "HD121"] == (["fault"] if said[-1] > 0.8 else [])
     assert said[0] < 0.3 < 0.8 < said[1]
 
 

@@ -483,8 +483,7 @@ def test_functions_of_the_weights_read_no_cache_and_other_dicts_stay_as_they_are
     model = of()
     model.cache["table"] = torch.ones(2)
     model(ROWS)
-    caches = caches_of(model)
-    with emptied(caches):
+    with emptied(caches_of(model)):
         assert set(model.cache) == {"table"}
         assert model.names == {"of": "layers"}
         model.cache["new"] = torch.ones(1)

@@ -111,8 +111,7 @@ def test_two_threads_that_measure_at_once_leave_everything_as_it_was() -> None:
 def trained(steps: int, step_done: Callable[[int], None] = lambda step: None) -> list[Tensor]:
     """Weights and running statistics of a network that draws at every step."""
     torch.manual_seed(3)
-    layers = (nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     history = []
     for step in range(steps):

@@ -112,8 +112,7 @@ def test_two_processes_find_what_one_does_and_errors_reach_both(tmp_path: Path, 
     assert main(f"{CHECK} --json one.json".split()) == 0
     printed += capsys.readouterr().out
     assert main(f"{CHECK} --resume trials --json resumed.json".split()) == 0  # by the file that both wrote
-    found = Path("one.json").read_bytes()
-    assert Path("both.json").read_bytes() == Path("resumed.json").read_bytes() == found
+    assert Path("both.json").read_bytes() == Path("resumed.json").read_bytes() == Path("one.json").read_bytes()
     capsys.readouterr()
     assert both[0][1].count("\n") == printed.count("\n")  # once, by the first
     assert both[1][1] == ""

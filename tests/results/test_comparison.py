@@ -23,9 +23,8 @@ def five(**changed: dict) -> Report:
 
 
 def test_ratios_are_after_over_before_and_relative_to_the_median_block() -> None:
-    before = five()
     after = five(a={"nu": 36.0}, b={"nu": 24.0}, c={"nu": 24.0}, d={"nu": 24.0}, e={"nu": 240.0})
-    comparison = compare_reports(before, after)
+    comparison = compare_reports(five(), after)
     assert comparison.medians["nu"] == pytest.approx(2.0)
     nu = comparison["e"].ratios["nu"]
     assert (nu.before, nu.after, nu.value, nu.relative) == (12.0, 240.0, 20.0, pytest.approx(10.0))
@@ -52,8 +51,7 @@ def test_weights_come_before_gradients_whose_changes_are_their_consequences() ->
 def test_a_new_draw_of_the_weights_is_no_change_of_weights() -> None:
     """χ² of P entries has the relative variance 2/P; 5 standard errors of the difference are allowed."""
     assert resampled_factor(10_000) == pytest.approx(math.exp(5 * math.sqrt(4 / 10_000)), rel=1e-3)
-    small = {"numel": 20, "shape": (4, 5)}
-    blocks = [build_block(name=name, **small) for name in "abc"]
+    blocks = [build_block(name=name, numel=20, shape=(4, 5)) for name in "abc"]
     drawn = [replace(blocks[0], weight_sq=0.5 * 2.5), *blocks[1:]]
     comparison = compare_reports(build_report(*blocks), build_report(*drawn))
     assert (comparison["a"].cause, comparison.findings) == ("nothing", ())

@@ -116,8 +116,7 @@ def test_all_random_generators_go_on_where_they_were() -> None:
 @pytest.fixture
 def one_process(tmp_path: Path) -> Iterator[None]:
     """A process group of this process alone."""
-    store = (tmp_path / "store").as_uri()
-    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    torch.distributed.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
 

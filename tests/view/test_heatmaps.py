@@ -62,15 +62,13 @@ def test_hessian_is_above_ggn_and_inits_stand_in_the_order_given(figure: Figure)
         assert [axes.get_ylabel() for axes in across] == [label, "", "", ""]
     values = ("7.94", "501", "25.1", "1.17") * 2
     expected = [f"{init}\ndiagonal max/min {value}" for init, value in zip(INITS * 2, values, strict=True)]
-    texts = texts_of(figure)
-    assert [t for t in texts if "diagonal max/min" in t] == expected
+    assert [t for t in texts_of(figure) if "diagonal max/min" in t] == expected
     assert "estimator error ≤ 3.1 %" in figure.get_supxlabel().replace("\n", " ")
 
 
 def test_colours_are_those_of_the_data_on_one_scale_that_covers_all_values(study, figure: Figure) -> None:
-    norms = {(type(m.norm).__name__, m.norm.vmin, m.norm.vmax) for m in map(mesh, maps(figure))}
+    ((kind, low, high),) = {(type(m.norm).__name__, m.norm.vmin, m.norm.vmax) for m in map(mesh, maps(figure))}
     everything = np.concatenate([setups.normalized().ravel() for setups in study])
-    ((kind, low, high),) = norms
     assert kind == "LogNorm"
     assert (low, high) == pytest.approx((everything.min(), everything.max()), rel=1e-12)
     (bar,) = [axes for axes in figure.axes if axes not in maps(figure)]
