@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from itertools import compress, islice
 from typing import Any
@@ -452,32 +452,23 @@ class GradientColumn(IntEnum):
     ROWS_SQ = 7
 
 
-@dataclass(frozen=True)
-class Sent:
-    """Cotangents that were sent back through a watched pass, and what autograd makes of them.
-
-    Attributes:
-        cotangents: (C, B, *out): the loss's gradient, and perhaps a random one.
-        phis: for each call the (C, *output shape) gradients in its output, or None.
-        exact: by block, autograd's gradient of all together, or None where nothing reaches it.
-    """
-
-    cotangents: Tensor
-    phis: Sequence[Tensor | None]
-    exact: Sequence[Tensor | None]
-
-
 def gradients_agree(
-    problem: Problem, part: Batch, seen: Trace, sent: Sent, mixed: Collection[str], *, squares: Squares
-) -> list[list[float]]:
-    """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block."""
+    problem: Problem, part: Batch, sent: Sequence[tuple[LayerCall, Tensor | None]], cotangents: Tensor,
+    exact: Sequence[Tensor | None], mixed: Collection[str], *, squares: Squares,
+) -> list[list[float]]:  # fmt: skip
+    """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block.
+
+    `sent` has each call with the (C, *output shape) gradients in its output, or None, of `cotangents` (C, B, *out): the
+    loss's gradient, and perhaps a random one. By block, `exact` is autograd's gradient of all together, or None where
+    nothing reaches it.
+    """
     model, blocks = problem.model, problem.blocks
-    calls, phis = seen.calls, sent.phis
-    own = {b.name: [(c, phi) for c, phi in zip(calls, phis, strict=True) if c.owner in b.owners] for b in blocks}
+    own = {b.name: [(c, phi) for c, phi in sent if c.owner in b.owners] for b in blocks}
     unfit = {b.name for b in blocks if b.structured and not _fits(model, b, [c for c, _ in own[b.name]], mixed)}
-    found = jacobians_of(model, part, [b for b in blocks if b.name not in unfit], calls, phis, sent.cotangents)
+    read = [b for b in blocks if b.name not in unfit]
+    found = jacobians_of(model, part, read, [c for c, _ in sent], [phi for _, phi in sent], cotangents)
     rows = []
-    for block, truth in zip(blocks, sent.exact, strict=True):
+    for block, truth in zip(blocks, exact, strict=True):
         row = [0.0] * len(GradientColumn)
         if block.name in unfit:
             row[GradientColumn.MIXED] = 1.0

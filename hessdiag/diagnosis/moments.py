@@ -141,8 +141,8 @@ def _sums(
         phis = [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)]
         cotangents, exact = torch.cat([cotangents, z]), _added(of_own, other)
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
-    sent = checks.Sent(cotangents, phis, exact)
-    rows = checks.gradients_agree(problem, part, seen, sent, {*mixed, *reached}, squares=squares)
+    sent = list(zip(calls, phis, strict=True))
+    rows = checks.gradients_agree(problem, part, sent, cotangents, exact, {*mixed, *reached}, squares=squares)
     sums |= {f"block {block.name}": np.array(row) for block, row in zip(blocks, rows, strict=True)}
     sums["measured"] = np.array(part.size)
     return sums
