@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice
 
 import numpy as np
 import torch
@@ -114,11 +114,11 @@ def _sums(
         starts = [call.input_edge or call.output_edge for call in calls]  # what an embedding reads has no gradient
         parameters = [get_gradient_edge(block_parameter(model, block)) for block in blocks]
         more = [] if watched is None else watched.edges
-        found = backpropagate(seen.y, [*starts, *ends, *parameters, *more], own.unsqueeze(0))
-        dx, dout, of_own, at_signals = _split(found, len(starts), len(ends), len(parameters))
+        found = iter(backpropagate(seen.y, [*starts, *ends, *parameters, *more], own.unsqueeze(0)))
+        dx, dout, of_own = ([*islice(found, len(edges))] for edges in (starts, ends, parameters))
         if watched is not None:
-            watched.measure(seen.y, at_signals, own.unsqueeze(0), loss)
-        del found, at_signals  # gradients of all parameters once more
+            watched.measure(seen.y, [*found], own.unsqueeze(0), loss)
+        del found  # gradients of all parameters once more
     squares, sums = cache(sum_of_squares), Sums()  # of tensors that several ask for
     if part.within is None:
         curved = None if settings.quick else _curvature_cotangents(problem, part, y, seed)
@@ -137,7 +137,8 @@ def _sums(
     again: list[Tensor | None] = [None] * len(ends)
     if checked and not settings.quick:
         z = checks.only(_check_cotangent(own, part, seed), halves[:1])  # (1, B, *out)
-        again, other = _split(backpropagate(seen.y, [*ends, *parameters], z), len(ends))
+        back = iter(backpropagate(seen.y, [*ends, *parameters], z))
+        again, other = [*islice(back, len(ends))], [*back]
         phis = [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)]
         cotangents, exact = torch.cat([cotangents, z]), _added(of_own, other)
     reached = {c.owner for c, g in zip(calls, again, strict=True) if checks.mixes_rows(c, g, halves[:1])}
@@ -166,12 +167,6 @@ def _layer_sums(
             sums[f"layer {call.owner}"] += _call_sums(module, call, [*gradients, dcurved], squares)
     sums["outputs"] = np.array([part.size, y.numel(), float(y.double().sum()), sum_of_squares(y)])
     return sums
-
-
-def _split(values: list[Tensor | None], *sizes: int) -> list[list[Tensor | None]]:
-    """Runs of the given lengths, and what is left."""
-    bounds = [0, *np.cumsum(sizes).tolist(), len(values)]
-    return [values[start:stop] for start, stop in pairwise(bounds)]
 
 
 def _added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor | None]:
