@@ -142,7 +142,7 @@ def walked_rates(
             rates[name] = replace(before, rises=False) if before is not None and stands else rate
         if not (rising := [name for name in rising if rates[name].rises]):
             break
-    return {name: rates[name] for name in optimizers}
+    return rates
 
 
 def _rate(optimizer: str, walked: Sequence[tuple[Along, Along]], examples: int) -> LearningRate:
@@ -240,7 +240,9 @@ class Walk:
         """Measure along the gradient of the first batch of each pair, and along Adam's direction, on the second."""
         at, adam = self.start, AdamDirection(self.start)
         for number, (stepped, measured) in enumerate(pairs):
-            gradient = self._gradient(at, stepped, 2 * number)
+            leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
+            self._reseed(2 * number)
+            gradient = mean_gradient(self.network, self.loss, leaves, stepped)[1]
             u = adam(gradient)
             along, along_adam = (self._along(at, each, measured, 2 * number + 1) for each in (gradient, u))
             advance("virtual steps")
@@ -259,12 +261,6 @@ class Walk:
         size = float(loss.hessian_product(y, batch.targets, unit).detach().norm() / unit.norm())
         rounding = ROUNDINGS * torch.finfo(y.dtype).eps * size * float(moved.double().square().sum()) / batch.size
         return found if abs(found.curvature) > rounding else replace(found, curvature=0.0)
-
-    def _gradient(self, at: Values, batch: Batch, number: int) -> Values:
-        """Gradient of the batch-mean loss."""
-        leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
-        self._reseed(number)
-        return mean_gradient(self.network, self.loss, leaves, batch)[1]
 
     def _pushed(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> tuple[Tensor, Tensor]:
         """Outputs and J u."""
