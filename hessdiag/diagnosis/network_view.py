@@ -118,10 +118,6 @@ class Net:
         """The bias of a module."""
         return self.named.get(f"{path}.bias".removeprefix("."))
 
-    def cuts(self, path: str) -> bool:
-        """Whether a module reads what varies between examples, and writes what does not."""
-        return path in self.layers and self.layers[path].varying[0] > 0 == self.layers[path].varying[1]
-
     def name_of(self, path: str) -> str:
         """Name of the weight of a layer."""
         return self.weight_of[path].name

@@ -120,7 +120,8 @@ def nothing_arrives(net: Net) -> Finding | None:
         return Finding("HD102", "warning", (), message, advice, varying, SILENT)
     hidden = [net.layers[path] for path in net.hidden]
     ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
-    cut = [p.name for p in ahead_of_head if any(map(net.cuts, p.owners[:1]))]
+    cuts = {path for path, o in net.layers.items() if o.varying[0] > 0 == o.varying[1]}  # nothing varies behind them
+    cut = [p.name for p in ahead_of_head if cuts & {*p.owners[:1]}]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     learns = {path for path, o in net.layers.items() if o.out_gradient_sq > 0 and o.out_varies > VARIES}
     passes = bool(lost) and all(o.x_sq > 0 and learns & {*o.sources} for o in lost)
