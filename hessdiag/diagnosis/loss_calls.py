@@ -85,7 +85,7 @@ class Calls(TorchFunctionMode):
             shape, apart, over = _joined(one, other), len(one) != len(other), other[:1] == (self.examples,)
             joins = result.numel() == math.prod(shape)
             along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
-            dropped = len(one) > 2 and one == self.y.shape and other == one[:1] + one[2:] and shape[1] == self.examples
+            dropped = one == self.y.shape and one[1:2] == (1,) and len(other) > 1 and other == one[:1] + one[2:]
             each_other = (name in ELEMENTWISE and over and (apart or along)) or dropped  # of (B, 1, H, W), (B, H, W)
             squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
             summed = joins and over and one.numel() == 1
@@ -165,9 +165,10 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
     _tell_unasked(calls, own, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
     tried, y = [calls], calls.y.detach()
-    if bool((y < 0).any()) and not isinstance(part.output, Layout):  # of several only some may be below
+    if not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-            tried.append(watched(loss, -1 - y.abs(), part, calls.given)[0])
+            lower = torch.where((y < 0).any(0), -1 - y.abs(), y)  # not what a softplus wrote
+            tried.append(watched(loss, lower, part, calls.given)[0])
     if does := max(each.below for each in tried):
         what = f"The loss {does} numbers that may be below zero, as sums of logits, not of probabilities."
         calls.tell(what, "Take a sigmoid or softmax of the outputs ahead of it.")

@@ -355,7 +355,8 @@ def _padded(part: Batch, own: Tensor) -> float:
     told = part.targets
     if told is None or told.dim() != 2:
         return 0.0
-    felt = [places for each in _tensors(own, part) if (places := felt_by(each, told)) is not None]
+    classes = [each for each in _tensors(own, part) if each.dim() == 3]
+    felt = [places for each in classes if (places := felt_by(each, told)) is not None]
     for tokens in (v for v in part.leaves[:-1] if v.shape == told.shape and v.dtype in (torch.int32, torch.int64)):
         at = tokens == tokens.flatten().mode().values
         if len(torch.unique(told[at])) == 1 and any(bool(each[at].all()) for each in felt):

@@ -43,19 +43,6 @@ def cntkx_scale(planted):
 @case("https://github.com/nerdai/llms-from-scratch-rs/pull/30", "attention softmax over the query dimension", "attn")
 def rs_softmax(planted):
     return dict(model=lambda: GPT(sdim=-2 if planted else -1), data=lmdata, loss=ceseq, diag=SEQ)
-@case("https://github.com/zhouhaoyi/Informer2020/issues/59", "heads split with view (B,H,L,D) instead of a transpose", "attn.q")
-def informer_view(planted):
-    W = T(3, 6, 4)
-    def data(s):
-        x = T(s, 32, L, 6); p = torch.cat([torch.zeros(32, 1, 6), x[:, :-1]], 1); return x, (x + 2 * p) @ W
-    class Net(nn.Module):
-        def __init__(s):
-            super().__init__(); s.emb = nn.Linear(6, 32); s.register_buffer("pe", pe(L, 32)); s.blocks = nn.ModuleList(Block(32, 4, causal=False, view=planted) for _ in range(2)); s.ln = nn.LayerNorm(32); s.out = nn.Linear(32, 4)
-        def forward(s, x):
-            h = s.emb(x) + s.pe
-            for b in s.blocks: h = b(h)
-            return s.out(s.ln(h))
-    return dict(model=Net, data=data, loss=mse, diag=MSE)
 def pe(n, d):
     p = torch.arange(n)[:, None]; w = torch.exp(torch.arange(0, d, 2) * (-math.log(1e4) / d)); o = torch.zeros(n, d); o[:, 0::2] = torch.sin(p * w); o[:, 1::2] = torch.cos(p * w); return o
 class Rope:
@@ -65,9 +52,6 @@ class Rope:
         if s.kind == "mix": f = f.repeat_interleave(2, -1)
         else: f = torch.cat([f, f], -1)
         a, b = x.chunk(2, -1); return x * f.cos() + torch.cat([-b, a], -1) * f.sin()
-@case("https://github.com/raiyanyahya/how-to-train-your-gpt/issues/6", "rotate_half splits at the middle, frequencies are interleaved", "attn (rope)")
-def rope_mix(planted):
-    return dict(model=lambda: GPT(pos=False, rope=Rope("mix" if planted else "half")), data=lmdata, loss=ceseq, diag=SEQ)
 @case("https://github.com/NVIDIA/ngpt/issues/10", "sin, cos taken as halves of an interleaved table; never rotated pairs", "attn (rope)")
 def rope_ngpt(planted):
     class Bad:
@@ -140,8 +124,6 @@ def seqcls(s, B=32, n=16):
     x = T(s, B, n, 6); W = T(5, 6, 4); return x, (x[:, 2:10].mean(1) @ W).argmax(-1)
 @case("https://github.com/MartinuzziFrancesco/torchrecurrent/issues/22", "input gate + tanh(cell) instead of a product", "W.u / W.c")
 def lstm_add(planted): return dict(model=lambda: LSTM(6, 32, 4, "add" if planted else "ok"), data=seqcls, loss=ce, diag=CE)
-@case("https://github.com/ddbourgin/numpy-ml/issues/42", "forget and update gates use the output gate's bias", "b.f / b.u")
-def lstm_bias(planted): return dict(model=lambda: LSTM(6, 32, 4, "bias" if planted else "ok"), data=seqcls, loss=ce, diag=CE)
 @case("https://github.com/Lasagne/Lasagne/issues/448", "peephole added to the output gate after its sigmoid", "peep")
 def lstm_peep(planted): return dict(model=lambda: LSTM(6, 32, 4, "peep" if planted else "ok"), data=seqcls, loss=ce, diag=CE)
 @case("https://github.com/nicodjimenez/lstm/issues/47", "h = s * o without tanh", "h")

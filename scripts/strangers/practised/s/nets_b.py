@@ -57,8 +57,6 @@ class CAM(nn.Module):
         f = lambda z: s.fc2(F.relu(s.fc1(z))); a, m = f(x.mean((2, 3))), f(x.amax((2, 3))); w = torch.sigmoid(a + (a if s.mode == "same" else m))
         if s.mode == "twice": w = torch.sigmoid(w)
         return x * w[..., None, None]
-@case("https://github.com/Peachypie98/CBAM/issues/2", "no sigmoid in the spatial attention", "att.1.conv")
-def cbam_nosig(planted): return dict(model=lambda: ResNet(att=nn.Sequential(CAM(32, "ok"), SAM(not planted))), data=img, loss=ce, diag=CE)
 @case("https://github.com/nikhilroxtomar/Attention-Mechanism-Implementation/issues/1", "x1 + x1 instead of x1 + x2 (max branch unused)", "att.0")
 def cbam_x1x1(planted): return dict(model=lambda: ResNet(att=nn.Sequential(CAM(32, "same" if planted else "ok"), SAM(True))), data=img, loss=ce, diag=CE)
 @case("https://github.com/huoxiangzuo/HiFuse/issues/9", "sigmoid applied twice to the channel attention", "att.0")
@@ -121,13 +119,6 @@ def wavenet_reshape(planted):
             return x + s.res(z)
     def data(s): x = T(s, 32, 6, 16); W = T(31, 6, 3); z = F.pad(x, (7, 0)); return x, torch.tanh((z[..., 7:] + 2 * z[..., 2:-5] + z[..., :-7]).transpose(1, 2) @ W)
     return dict(model=lambda: nn.Sequential(nn.Conv1d(6, 24, 1), *[DC(24, 2 ** i) for i in range(4)], nn.ReLU(), M(lambda s, z: s.o(z.transpose(1, 2)), o=nn.Linear(24, 3))), data=data, loss=mse, diag=MSE)
-@case("https://github.com/vitrioil/Speech-Separation/issues/4", "(B,C,T,F) viewed as (B,C*F,T): channels and time mixed before the BLSTM", "the view before lstm")
-def speech_view(planted):
-    class Net(nn.Module):
-        def __init__(s): super().__init__(); s.conv = nn.Sequential(nn.Conv2d(1, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, 1, 1), nn.BatchNorm2d(8), nn.ReLU()); s.lstm = nn.LSTM(64, 32, batch_first=True, bidirectional=True); s.fc = nn.Linear(64, 8)
-        def forward(s, x): h = s.conv(x); B, C, n, f = h.shape; h = h.view(B, -1, n).transpose(1, 2) if planted else h.permute(0, 2, 1, 3).reshape(B, n, -1); return torch.sigmoid(s.fc(s.lstm(h)[0]))
-    def data(s): x = T(s, 32, 1, 20, 8); W = T(41, 8, 8); return x, torch.sigmoid(2 * x[:, 0] @ W)
-    return dict(model=Net, data=data, loss=mse, diag=MSE)
 # ---- graphs
 def graph(n=40):
     g = gen(77); c = torch.arange(n) % 4; A = (torch.rand(n, n, generator=g) < torch.where(c[:, None] == c, .5, .05)).float(); A = torch.triu(A, 1); return A + A.t(), c

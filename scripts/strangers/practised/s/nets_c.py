@@ -29,8 +29,6 @@ class VQ(nn.Module):                      # returns reconstruction and the VQ lo
         return s.dec((z + (q - z).detach()).flatten(1)), l
 vql = lambda o, t: F.mse_loss(o[0], t) * 10 + o[1]
 def bl(s): x, _ = blobs(s); return x, x
-@case("https://github.com/andylolu2/jax-vqvae-gpt/issues/2", "codebook loss computed after the straight-through patch: codebook has no gradient", "codebook")
-def vq_after(planted): return dict(model=lambda: VQ("after" if planted else "ok"), data=bl, loss=vql)
 @case("https://github.com/karpathy/deep-vector-quantization/issues/2", "commitment cost multiplies the codebook term", "codebook / loss")
 def vq_swap(planted): return dict(model=lambda: VQ("swap" if planted else "ok"), data=bl, loss=vql)
 # ---- flows: the model returns (z, log_det)
@@ -49,8 +47,6 @@ nll = lambda o, t: (.5 * (o[0] ** 2).sum(1) - o[1]).mean()
 def fl(s): z = T(s, 64, 6); x = z @ T(71, 6, 6) * .6; x = torch.cat([x[:, :3], x[:, 3:] + x[:, :3] ** 2], 1) + 1; return x, torch.zeros(64)
 @case("https://github.com/tensorflow/models/issues/7465", "log_diff overwritten instead of accumulated", "log det")
 def nvp_over(planted): return dict(model=lambda: Flow("over" if planted else "ok"), data=fl, loss=nll)
-@case("https://github.com/wohlert/semi-supervised-pytorch/issues/21", "sum(log_det_z) over the batch too", "loss")
-def flow_sum(planted): return dict(model=Flow, data=fl, loss=(lambda o, t: (.5 * (o[0] ** 2).sum(1) - sum(o[1])).mean()) if planted else nll)
 @case("https://github.com/VincentStimper/normalizing-flows/issues/27", "the log determinant enters with the wrong sign", "loss")
 def flow_sign(planted): return dict(model=Flow, data=fl, loss=(lambda o, t: (.5 * (o[0] ** 2).sum(1) + o[1]).mean()) if planted else nll)
 # ---- capsules
@@ -72,8 +68,6 @@ def caps_dim1(planted): return dict(model=lambda: Caps(1 if planted else 2), dat
 def caps_dim0(planted): return dict(model=lambda: Caps(0 if planted else 2), data=img, loss=margin)
 @case("https://github.com/timomernick/pytorch-capsule/issues/8", "squash over the wrong dimension of the primary capsules", "squash after prim")
 def caps_squash(planted): return dict(model=lambda: Caps(sq=1 if planted else -1), data=img, loss=margin)
-@case("https://github.com/ageron/handson-ml/pull/176", "transformation matrices drawn with std 0.01 instead of 0.1", "W")
-def caps_init(planted): return dict(model=lambda: Caps(std=.01 if planted else .1), data=img, loss=margin)
 # ---- segmentation
 class UNet(nn.Module):
     def __init__(s, mode="ok", act=None):

@@ -39,19 +39,6 @@ def dqn_detach(planted):
         def forward(s, x, x2): return s.q(x), (s.q(x2) if planted else s.q(x2).detach())
     def data(s): x = T(s, 64, 6); a = R(s + 1, 4, (64,)); W = T(81, 6, 4); r = (x @ W).gather(1, a[:, None]).squeeze(1); return (x, .9 * x.roll(1, 1) + .1 * T(s + 2, 64, 6)), {"a": a, "r": r}
     return dict(model=Q, data=data, loss=lambda o, t: F.mse_loss(o[0].gather(1, t["a"][:, None]).squeeze(1), t["r"] + .9 * o[1].max(1)[0]))
-@case("https://github.com/asyml/texar-pytorch/issues/72", "MergeLayer branches in a python list", "mlps")
-def sliif_list(planted):
-    class RM(nn.Module):
-        def __init__(s): super().__init__(); s.f = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
-        def forward(s, x): return x + s.f(x)
-    class Net(nn.Module):
-        def __init__(s): super().__init__(); s.inp = nn.Linear(2, 16); l = [RM() for _ in range(10)]; s.mlps = l if planted else nn.ModuleList(l); s.out = nn.Linear(16, 1)
-        def forward(s, x):
-            h = s.inp(x)
-            for m in s.mlps: h = m(h)
-            return s.out(h)
-    def data(s): x = torch.rand(64, 2, generator=gen(s)) * 2 - 1; return x, torch.sin(5 * x[:, :1]) * torch.cos(4 * x[:, 1:])
-    return dict(model=Net, data=data, loss=mse, diag=MSE)
 @case("https://github.com/pytorch/pytorch/issues/1053", "three convolutions of a text CNN in a list: never registered", "conv1d")
 def textcnn_list(planted):
     class Net(nn.Module):
@@ -61,15 +48,6 @@ def textcnn_list(planted):
         y = R(s, 4, (32,)); x = R(s + 1, 30, (32, 14)); tri = R(91, 30, (4, 3)); p = R(s + 2, 11, (32,))
         for b in range(32): x[b, p[b]:p[b] + 3] = tri[y[b]]
         return x, y
-    return dict(model=Net, data=data, loss=ce, diag=CE)
-@case("https://github.com/yz93/LAVT-RIS/issues/25", "two consecutive linear layers of the gate both start at zero", "gate")
-def lavt_zero(planted):
-    class Net(nn.Module):
-        def __init__(s):
-            super().__init__(); s.vis = nn.Linear(12, 32); s.lang = nn.Linear(8, 32); s.gate = nn.Sequential(nn.Linear(32, 32, bias=False), nn.ReLU(), nn.Linear(32, 32, bias=False), nn.Tanh()); s.out = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 5)); nn.init.zeros_(s.gate[2].weight)
-            if planted: nn.init.zeros_(s.gate[0].weight)
-        def forward(s, v, l): h = F.relu(s.vis(v)); f = h * s.lang(l); return s.out(h + s.gate(f) * f)
-    def data(s): v, l = T(s, 32, 12), T(s + 1, 32, 8); A = T(92, 12, 16); B = T(93, 8, 16); return (v, l), ((v @ A) * (l @ B) @ T(94, 16, 5)).argmax(1)
     return dict(model=Net, data=data, loss=ce, diag=CE)
 @case("https://github.com/FluxML/Flux.jl/issues/798", "a single convolution with relu as the output of a regression", "conv (output relu)")
 def flux_relu(planted):
@@ -111,16 +89,6 @@ def yolo_double(planted):
             for j in range(2): r, q = c[b, j].tolist(); x[b, :, 4*r:4*r+4, 4*q:4*q+4] += pt[k[b, j]]; y[b, k[b, j], r, q] = 1
         return x, y
     return dict(model=Y, data=data, loss=lambda o, t: F.binary_cross_entropy_with_logits(o, t))
-@case("https://github.com/llSourcell/Pokemon_GAN/issues/11", "bn1 is computed but the activation takes conv1", "bn1")
-def pokegan_bn(planted):
-    class D(nn.Module):
-        def __init__(s):
-            super().__init__(); s.conv = nn.ModuleList(nn.Conv2d(i, o, 5, 2, 2) for i, o in ((3, 16), (16, 32), (32, 64))); s.bn = nn.ModuleList(nn.BatchNorm2d(o) for o in (16, 32, 64)); s.fc = nn.Linear(256, 6)
-            for c in s.conv: nn.init.trunc_normal_(c.weight, std=.02); nn.init.zeros_(c.bias)
-        def forward(s, x):
-            for i, (c, b) in enumerate(zip(s.conv, s.bn)): h = c(x); n = b(h); x = F.leaky_relu(h if planted and i == 0 else n, .2)
-            return s.fc(x.flatten(1))
-    return dict(model=D, data=img, loss=ce, diag=CE)
 @case("https://github.com/rosinality/vq-vae-2-pytorch/issues/60", "ReLU(inplace) first in the residual branch also rectifies the identity", "ResBlock")
 def vqvae_inplace(planted):
     class RB(nn.Module):

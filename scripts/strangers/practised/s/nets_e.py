@@ -83,13 +83,6 @@ def addons_axis(planted):
         def forward(s, x):
             x = x.permute(0, 2, 3, 1); ax = 1 if planted else 3; m = x.mean(ax, True); v = x.var(ax, keepdim=True, unbiased=False); sh = [1, 1, 1, 1]; sh[ax] = x.shape[ax]; return ((x - m) / (v + 1e-3).sqrt() * s.g.view(sh) + s.b.view(sh)).permute(0, 3, 1, 2)
     return dict(model=lambda: nn.Sequential(nn.Conv2d(3, 16, 3, 1, 1), LN(16), nn.ReLU(), nn.Conv2d(16, 16, 3, 1, 1), LN(16), nn.ReLU(), nn.Flatten(), nn.Linear(4096, 6)), data=img, loss=ce, diag=CE)
-@case("https://github.com/mlpack/mlpack/pull/1813", "cross-entropy of unscaled discriminator outputs (no sigmoid): log of negative numbers", "output / loss")
-def mlpack_gan(planted):
-    def data(s): x, y = img(s); return x.mean(1, True), (y < 3).float()[:, None]
-    def loss(o, t):
-        if planted: return -(t * torch.log(o + 1e-10) + (1 - t) * torch.log(1 - o + 1e-10)).mean()
-        return F.binary_cross_entropy_with_logits(o, t)
-    return dict(model=lambda: nn.Sequential(nn.Conv2d(1, 32, 5, 1, 2), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(32, 64, 5, 1, 2), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 1)), data=data, loss=loss)
 @case("https://github.com/Cocofeat/TBraTS/issues/6", "softmax_dice fed with alpha = evidence + 1 (unbounded) instead of probabilities", "loss / alpha")
 def tbrats_alpha(planted):
     def loss(o, t):

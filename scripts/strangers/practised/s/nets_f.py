@@ -17,13 +17,6 @@ def dann_softmax(planted):
         def forward(s, x): f = s.extractor(x); return s.classifier(f), s.discriminator(GR.apply(f))
     def data(s): x, y = img(s); d = R(s + 5, 2, (32,)); return x + d[:, None, None, None] * .3, {"y": y, "d": d}
     return dict(model=Dann, data=data, loss=lambda o, t: F.cross_entropy(o[0], t["y"]) + F.cross_entropy(o[1], t["d"]))
-@case("https://github.com/bkitano/llama-from-scratch/issues/5", "softmax before cross_entropy in a bigram model", "linear (output softmax)")
-def llama_softmax(planted):
-    class B(nn.Module):
-        def __init__(s): super().__init__(); s.embedding = nn.Embedding(65, 64); s.linear = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 65))
-        def forward(s, x): a = s.linear(s.embedding(x)); return a.softmax(-1) if planted else a
-    perm = torch.randperm(65, generator=gen(111))
-    return dict(model=B, data=lambda s: (R(s, 65, (16, 16)), perm[R(s, 65, (16, 16))]), loss=ceseq, diag=SEQ)
 @case("https://github.com/gitabcworld/MatchingNetworks/issues/5", "softmax of the similarities, then cross_entropy of the class probabilities", "attention softmax / loss")
 def matching_double(planted):
     class MN(nn.Module):
