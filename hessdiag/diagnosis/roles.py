@@ -30,7 +30,7 @@ ROUNDINGS = 8  # of one number
 _TRANSPARENT = re.compile(
     r"(View|UnsafeView|Reshape\w*|Transpose|T|Permute|Expand|Slice|Squeeze|Unsqueeze|Clone|Alias|Split|SplitWithSizes"
     r"|Select|ToCopy|Copy|CopySlices|NativeDropout|Unbind|Chunk|Index|Mean|MaxPool2DWithIndices|AvgPool2D|Stack"
-    r"|AdaptiveAvgPool2D|Neg|Cat|Roll)Backward\d*"
+    r"|AdaptiveAvgPool2D|Neg|Cat|Roll|Unfold)Backward\d*"
 )
 _NONLINEARITIES = {
     "Relu": "relu", "Gelu": "gelu", "Silu": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid", "Sin": "sin", "Elu": "elu",

@@ -670,6 +670,10 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"scores times {by}", lambda by=by: net(lambda m, x: m.last((by * m.q(x) @ m.k(x).mT).softmax(2) @ m.v(x)
         ).mean(1), q=nn.Linear(4, 4), k=nn.Linear(4, 4), v=nn.Linear(4, 4), last=nn.Linear(4, 3)), (torch.randn(16, 12,
         4), T), None, said) for by, said in ((1, ""), (0, "HD102"))),
+    *((f"patches with axes {axes}", lambda axes=axes: net(lambda m, x: m.last(m.first(x.unfold(2, 3, 3)
+        .unfold(3, 3, 3).permute(axes).reshape(len(x), 4, 27)).relu().mean(1)), first=nn.Linear(27, 8),
+        last=nn.Linear(8, 3)), (torch.randn(16, 3, 6, 6), T), None, said)
+        for axes, said in (((0, 2, 3, 1, 4, 5), ""), ((0, 1, 2, 3, 4, 5), "HD114"))),
     *((f"a padding mask, inverted: {inverted}", lambda inverted=inverted: net(lambda m, x: m.last(m.a(m.t(x),
         src_key_padding_mask=(x > 0) == inverted).mean(1)), t=nn.Embedding(9, 8), last=nn.Linear(8, 3), a=nn
         .TransformerEncoderLayer(8, 2, 16, batch_first=True)), (WORDS.where(torch.arange(8) < 5, 0), T), None, said)
