@@ -213,13 +213,11 @@ def felt_by(own: Tensor, targets: Tensor) -> Tensor | None:
 def _tell_side(calls: Calls, left: Tensor, kept: Tensor) -> None:
     """Tell of targets without a gradient that differ, where those that have one are alike or all on one side."""
     share = len(left) / max(len(left) + len(kept), 1)
-    if not LEFT < share < 1:
+    if not LEFT < share < 1 or left.is_complex():
         return
     (low, high), (least, most) = (map(float, each.aminmax()) for each in (left, kept))
     if least == most and low < high and len(kept) >= SEVERAL:
-        what = (
-            f"The loss counts the targets of {short(least)} alone: all others, {whole(share)} of them, get no gradient."
-        )
+        what = f"The loss counts the targets of {short(least)} alone: all others ({whole(share)}) get no gradient."
         calls.tell(what, "Invert its mask: padding is to be left out, not what differs.")
     several = left.is_floating_point() and all(len(torch.unique(each)) > len(each) / 2 for each in (left, kept))
     if several and (high <= least or low >= most):
