@@ -111,7 +111,11 @@ class Net:
 
     def labelled(self, label: str) -> tuple[str, ...]:
         """Names of the weights, or gains, of layers with a label."""
-        held = (self.weight_of.get(o) or self.gain_of(o) for o, layer in self.layers.items() if label in layer.labels)
+        return self.names_of(o for o, layer in self.layers.items() if label in layer.labels)
+
+    def names_of(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Names of the weights, or gains, of layers; those without either have none."""
+        held = (self.weight_of.get(o) or self.gain_of(o) for o in paths)
         return tuple(dict.fromkeys(p.name for p in held if p))
 
     def bias_of(self, path: str) -> ParameterSignals | None:

@@ -161,7 +161,7 @@ def _one_place(net: Net) -> Finding | None:
     for layer in net.layers.values():
         sources = [o for o in layer.sources if o in told]
         if layer.x_places == 0 < layer.x_sq and sources and not RECURRENT.match(layer.kind):
-            blocks = tuple(dict.fromkeys(net.name_of(o) for o in sources))
+            blocks = net.names_of(sources)
             message = f"What {layer.path} reads is the same at all positions, what {listed(blocks)} wrote is not."
             advice = "Look for scores of zero, a missing skip connection, or a mean or softmax over positions."
             return Finding("HD102", "warning", blocks, message, advice, 0.0, 0.0)
@@ -487,7 +487,7 @@ def unseen(net: Net) -> Finding | None:
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
-        blocks = tuple(p.name for o in signals.unseen[1:] if (p := net.weight_of.get(o) or net.gain_of(o)))
+        blocks = net.names_of(signals.unseen[1:])
         message = f"The outputs do not depend on {signals.unseen[0]}."
         advice = "Look for a state not carried on, an output read too early, a slice, or another input in its place."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)

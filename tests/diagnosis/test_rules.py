@@ -670,6 +670,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"scores times {by}", lambda by=by: net(lambda m, x: m.last((by * m.q(x) @ m.k(x).mT).softmax(2) @ m.v(x)
         ).mean(1), q=nn.Linear(4, 4), k=nn.Linear(4, 4), v=nn.Linear(4, 4), last=nn.Linear(4, 3)), (torch.randn(16, 12,
         4), T), None, said) for by, said in ((1, ""), (0, "HD102"))),
+    ("scores of normalised queries times 0", lambda: net(lambda m, x: m.last((0 * m.n(m.q(x)) @ x.mT).softmax(2) @ x)
+        .mean(1), q=nn.Linear(4, 4), n=nn.LayerNorm(4), last=nn.Linear(4, 3)), (torch.randn(16, 12, 4), T), None,
+        "HD102"),
     *((f"patches with axes {axes}", lambda axes=axes: net(lambda m, x: m.last(m.first(x.unfold(2, 3, 3)
         .unfold(3, 3, 3).permute(axes).reshape(len(x), 4, 27)).relu().mean(1)), first=nn.Linear(27, 8),
         last=nn.Linear(8, 3)), (torch.randn(16, 3, 6, 6), T), None, said)
