@@ -95,21 +95,24 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
     with _quiet(), torch.no_grad():  # a model's own no_grad then leaves no subgraph
         try:
             exported = torch.export.export(model, args, given, strict=False)
-            if any(map(_writes, exported.graph.nodes)):  # each becomes an operation that returns its result
-                for node in exported.graph.nodes:
-                    node.target = _SAME_MOMENTS.get(node.target, node.target)
-                exported = exported.run_decompositions(decomp_table={})
-            return exported
+            return _functional(exported) if any(map(_writes, exported.graph.nodes)) else exported
         except Exception as error:
             why = f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]})"
             raise HessdiagError(f"{why}: measure it with hessdiag.diagnose instead") from error
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    """Whether it writes in place, to a tensor or to a view of one."""
     value = node.meta.get("val")
     written = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
     return written and isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _functional(exported: ExportedProgram) -> ExportedProgram:
+    """Replace every write in place, to a tensor or to a view of one, by an operation that returns its result."""
+    for node in exported.graph.nodes:
+        node.target = _SAME_MOMENTS.get(node.target, node.target)
+    functional: ExportedProgram = exported.run_decompositions(decomp_table={})
+    return functional
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
