@@ -25,6 +25,7 @@ ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
+LOGARITHMS = ("log", "log2", "log10")
 LEFT, SEVERAL = 0.1, 8  # of the targets
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
@@ -33,7 +34,8 @@ class Calls(TorchFunctionMode):
     """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
     outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take. Besides,
     the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`. These are `squashed`
-    where a sigmoid wrote some of them. Of calls `inside` of a model, those of torch's losses alone are noted.
+    where a sigmoid wrote some of them. Of calls `inside` of a model, those of torch's losses alone are noted. Last,
+    by what the loss does that takes numbers above zero, whether some that outputs made are below.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Calls(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
-        self.found, self.silent, self.below = dict[str, str](), list[float](), ""
+        self.found, self.silent, self.signed = dict[str, str](), list[float](), dict[str, bool]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs := kwargs or {})), func.__name__
@@ -62,10 +64,10 @@ class Calls(TorchFunctionMode):
             self._note_terms(terms)
         if name in LOGISTIC and pair and pair[0].requires_grad:
             self.found["logits"] = name
-        if "div" in name and len(pair) == 2 and pair[1].requires_grad and bool((pair[1].real < 0).any()):
-            self.below = "divides by"
-        if name in ("log", "log2", "log10") and pair[0].requires_grad and bool((pair[0] < 0).any()):
-            self.below = "takes logarithms of"
+        positive = pair[1:] if "div" in name else pair[:1] if name in LOGARITHMS else ()
+        if positive and positive[0].requires_grad:
+            does = "divides by" if "div" in name else "takes logarithms of"
+            self.signed[does] = self.signed.get(does, False) or bool((positive[0].real < 0).any())
         for told in (*self._misused(name, pair, args, kwargs), *_misread(name, pair, args, kwargs)) if pair else ():
             self.tell(*told)
 
@@ -164,12 +166,12 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
     """Tell of what some targets are asked, of terms without a gradient, and of a loss that the model computes."""
     _tell_unasked(calls, own, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
-    tried, y = [calls], calls.y.detach()
-    if not isinstance(part.output, Layout):
+    signed, y = calls.signed, calls.y.detach()
+    if signed and not any(signed.values()) and not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
             lower = torch.where((y < 0).any(0), -1 - y.abs(), y)  # not what a softplus wrote
-            tried.append(watched(loss, lower, part, calls.given)[0])
-    if does := max(each.below for each in tried):
+            signed = watched(loss, lower, part, calls.given)[0].signed
+    if does := next((does for does, below in signed.items() if below), ""):
         what = f"The loss {does} numbers that may be below zero, as sums of logits, not of probabilities."
         calls.tell(what, "Take a sigmoid or softmax of the outputs ahead of it.")
     if loss.name == "model":

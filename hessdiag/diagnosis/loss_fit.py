@@ -269,8 +269,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
             moved = zip(*(_tensors(z, part) for z in (best - each, best)), strict=True)
             agree = [a for pair in moved if not math.isnan(a := sum(_agreement(z, targets) / 2 for z in pair))]
             found["agrees"] = max(agree, default=math.nan)
-        tried = (best, y)
-        asks = pairs or any(float((free(z) - of(z, targets.roll(1, 0))).detach()) for z in tried)
+        asks = pairs or any(float((free(z) - of(z, targets.roll(1, 0))).detach()) for z in (best, y))
         if asks and abs(constant) < ANY * abs(now) and least < constant + SLIGHTLY * abs(now):
             size = abs(constant) + SLIGHTLY * min(abs(now), abs(losses[-1]))
             found["learnable"] = (constant - least) / size

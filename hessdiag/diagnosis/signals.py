@@ -236,8 +236,10 @@ class SignalPass:
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
         rows = self.part.rows or next((len(v) for v in self.part.tensors if v.dim()), 1)  # of a graph
-        noted = {"mixed": mixing_views(graph, rows), "root": endless_slopes(graph), "cancelled": cancelled(graph)}
-        noted["squashed"] = squashed(graph)
+        noted = {
+            "mixed": mixing_views(graph, rows), "root": endless_slopes(graph), "cancelled": cancelled(graph),
+            "squashed": squashed(graph),
+        }  # fmt: skip
         for label, nodes in noted.items():
             for path in (path for node in nodes for path in written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
