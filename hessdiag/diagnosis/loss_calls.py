@@ -22,7 +22,9 @@ from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes
 from hessdiag.results.numbers import short, whole
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "nll_loss": "logarithms", "kl_div": "logarithms"}
+TAKES = dict.fromkeys(("cross_entropy", "log_softmax", "logsumexp"), "logits") | dict.fromkeys(
+    ("nll_loss", "kl_div"), "logarithms"
+)
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 LOGARITHMS = ("log", "log2", "log10")

@@ -489,6 +489,7 @@ SCALE = "these are too large, or out of its range: scale or clamp them"
 HINTS = {
     "div": "add a small number to what it divides by", "softmax": "leave an entry of every row unmasked",
     "log": "take it of a softmax or sigmoid, or add a small number to what is above zero",
+    "xlogy": "hand kl_div targets from 0 to 1, or logarithms and `log_target=True`",
 }  # fmt: skip
 
 

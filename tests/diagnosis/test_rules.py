@@ -765,8 +765,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         up=nn.ConvTranspose2d(2, 1, 5)), (VIDEO,), lambda y, t: (y - 1).square().mean(), ""),
     *((f"{soften.__name__} beside {t.dtype}", lambda: nn.Linear(4, 3), (X, t),
         lambda y, t, f=f, soften=soften: f(soften(y, 1), t), said) for f, t in ((F.cross_entropy, T), (partial(F.kl_div,
-        reduction="batchmean"), X[:, :3].softmax(1))) for soften, said in ((torch.softmax, "HD113"),
-        (torch.log_softmax, ""))),
+        reduction="batchmean"), X[:, :3].softmax(1)), (lambda y, t: -torch.distributions.Categorical(logits=y).log_prob(
+        t).mean(), T)) for soften, said in ((torch.softmax, "HD113"), (torch.log_softmax, ""))),
     *((f"labels from {low} behind a sigmoid", lambda: nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()),
         (X, low + (1 - low) * (X[:, :1] > 0).float()), lambda y, t, part=part: -(t * y.log() + part * (1 - t)
         * (1 - y).log()).mean(), said) for low, part, said in ((0, 1, ""), (-1, 0, ""), (-1, 1, "HD113"))),
