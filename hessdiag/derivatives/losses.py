@@ -618,3 +618,54 @@ def _cross_entropy_of(
 def sides_of(loss: Loss) -> int:
     """Cotangents of a direction z: A z where the loss has a root, else z and S z."""
     return 1 if loss.has_root else 2
+
+
+def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
+    """Kind of the loss and the loss of a constant guess; NaN where none is known.
+
+    Each label is guessed from the counts of all *others*, plus one: the frequencies themselves would know a few labels
+    of many classes far too well.
+
+    Args:
+        loss: of the network.
+        y: outputs (B, *out).
+        targets: of the same examples.
+
+    >>> kind, chance = chance_loss(CrossEntropy(), torch.zeros(2, 2), torch.tensor([0, 1]))
+    >>> kind, round(chance, 4)  # no better than ln 2
+    ('cross-entropy', 0.6931)
+    """
+    if targets is None:
+        return "other", math.nan
+    if isinstance(loss, MeanSquaredError):
+        return "mse", _of_values(targets.detach().double())
+    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None or loss.reduction != "mean":
+        return "other", math.nan
+    if targets.shape == y.shape:
+        return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
+    labels = targets.detach().flatten().long()
+    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), y.shape[loss.class_dim])
+
+
+def _of_labels(labels: Tensor, classes: int) -> float:
+    if not len(labels):
+        return math.nan
+    if bool((labels == labels[0]).all()):  # the place of what is right among candidates, say: no class to guess
+        return math.log(classes)
+    counts = torch.bincount(labels, minlength=classes).double()
+    guess = counts[labels] / (len(labels) - 1 + classes)  # its own count out, one for every class in
+    return min(math.log(classes), float(-guess.log().mean()))
+
+
+def _of_probabilities(rows: Tensor) -> float:
+    count, classes = rows.shape
+    guess = (rows.sum(0) - rows + 1) / (count - 1 + classes)
+    return min(math.log(classes), float(-(rows * guess.log()).sum(1).mean()))
+
+
+def _of_values(targets: Tensor) -> float:
+    """Zero, the mean of all, or each output's mean over the others, whichever is best."""
+    count = len(targets)
+    own = float(targets.var(0).mean()) * count / (count - 1) if count > 1 else math.inf
+    overall = float(targets.var()) if targets.numel() > 1 else math.inf
+    return min(float(targets.square().mean()), overall, own)

@@ -35,6 +35,7 @@ from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
+from hessdiag.diagnosis.network_view import LEVEL
 from hessdiag.diagnosis.roles import Graph, mixing_views, passes_unchanged, shapes_of
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import Block, parameter_slots
@@ -412,6 +413,61 @@ def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0
             others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator, least))
     with holding(model, others):
         yield
+
+
+LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of the deviation of all outputs
+
+
+def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> float:
+    """By what share a loss of outputs (B, *out) were less, were the mean of each example's targets in its outputs, of
+    which the mean is the same for all, whatever the weights are, or does not change with that of its inputs, which
+    tells it; else 0.
+    """
+    targets, at = part.targets, y.detach()
+    several = targets is not None and targets.is_floating_point() and min(len(at), at[0].numel()) >= LEVELS
+    if targets is None or not several or targets.numel() != at.numel():
+        return 0.0
+    with suppress(*REFUSALS):  # of a loss or a model that takes no such numbers
+        level, now = _means(targets).to(at), float(loss.of_all(at, targets))
+        gain = 1 - float(loss.of_all(_with_means(at, level), targets)) / now
+        if gain > LEVEL and (_is_level(model, part, at) or _is_blind_to_level(model, part, at, level)):
+            return gain
+    return 0.0
+
+
+def _means(values: Tensor) -> Tensor:
+    """Of each example (B, ...), (B,)."""
+    return values.detach().flatten(1).mean(1)
+
+
+def _with_means(values: Tensor, means: Tensor) -> Tensor:
+    """Examples (B, ...) moved to other means (B,)."""
+    return values + (means - _means(values)).view(-1, *[1] * (values.dim() - 1))
+
+
+def _is_level(model: nn.Module, part: Batch, y: Tensor) -> bool:
+    """Whether all examples' outputs have one mean, also at other weights."""
+
+    def alike(y: Tensor) -> bool:
+        return float(_means(y).std()) < SLIGHT * float(y.detach().std())
+
+    if alike(y):
+        with moved(model, 0, 1.0):
+            return alike(part.call(model))
+    return False
+
+
+def _is_blind_to_level(model: nn.Module, part: Batch, y: Tensor, level: Tensor) -> bool:
+    """Whether outputs stay when examples exchange the means of inputs, and these tell the targets' level (B,)."""
+    values = part.leaves
+    for number, x in enumerate(values[:-1]):
+        if x.is_floating_point() and len(x) == len(y) and x[0].numel() >= LEVELS:
+            others = [*values]
+            others[number] = _with_means(x, means := _means(x).flip(0))
+            tells = float(torch.corrcoef(torch.stack([means.flip(0).to(level), level]))[0, 1]) > TOLD
+            if tells and _largest(part.with_leaves(others).call(model) - y) < SLIGHT * float(y.std()):
+                return True
+    return False
 
 
 @contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
 from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes_of
+from hessdiag.errors import REFUSALS
 from hessdiag.results.numbers import short, whole
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -29,6 +31,7 @@ LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 LOGARITHMS = ("log", "log2", "log10")
 LEFT, SEVERAL = 0.1, 8  # of the targets
+SATURATING = 10.0  # logits, whose gradient may be zero by rounding
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 
@@ -46,6 +49,7 @@ class Calls(TorchFunctionMode):
         super().__init__()
         self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
         self.found, self.silent, self.signed = dict[str, str](), list[float](), dict[str, bool]()
+        self.compared = list[tuple[Callable[..., Tensor], Tensor, Tensor]]()  # losses inside, of outputs and targets
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs := kwargs or {})), func.__name__
@@ -56,6 +60,8 @@ class Calls(TorchFunctionMode):
             return result
         with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
             self._note(name, pair, result, args, kwargs)
+        if self.inside and len(args) == 2 and [v.requires_grad for v in pair] == [True, False]:
+            self.compared.append((partial(func, **kwargs), pair[0], pair[1]))
         return result
 
     def _note(self, name: str, pair: Sequence[Tensor], result: Any, args: Sequence[Any], kwargs: Any) -> None:
@@ -166,9 +172,12 @@ def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool
 
 def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Batch, **asked: Any) -> None:
     """Tell of what some targets are asked, of terms without a gradient, and of a loss that the model computes."""
+    signed, y = calls.signed, calls.y.detach()
+    with suppress(*REFUSALS):
+        if (largest := float(y.abs().max())) > SATURATING and not bool((own != 0).all()):
+            own = loss.gradient(y / largest, part.targets)
     _tell_unasked(calls, own, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
-    signed, y = calls.signed, calls.y.detach()
     if signed and not any(signed.values()) and not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
             lower = torch.where((y < 0).any(0), -1 - y.abs(), y)  # not what a softplus wrote
@@ -180,6 +189,7 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
         with suppress(Exception), torch.enable_grad(), Calls(part.rows, calls.y, calls.given, inside=True) as inside:
             part.call(model)
             calls.found |= {key: told for key, told in inside.found.items() if key != "logits"}
+            calls.compared = inside.compared
 
 
 def _tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch) -> None:

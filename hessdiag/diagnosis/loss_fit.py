@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
-from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, chance_loss
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, Piece, ending, holds_sigmoid, joined_at, unchanged
+from hessdiag.diagnosis.roles import Bound, Piece, axes_apart, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, backpropagate, leaves_of, numbers_written, parents_of, walk
@@ -69,6 +69,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
     tell_more(calls, own, loss, model, part, **asked)
+    if axes := axes_apart(y.grad_fn, y, targets):
+        what = f"The softmax at the end runs over dimension {axes[0]} of the outputs, where classes are in {axes[1]}."
+        calls.tell(what, f"Take it over the classes: `dim={axes[1]}`.")
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -78,6 +81,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
         "floor": _floor(of, varied, at, targets, best, soft=soft) if bounds and not costly else math.nan,
+        **_inside(calls.compared),
         **asked,
         **(would_broadcast(y, targets) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
         "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
@@ -112,33 +116,6 @@ def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
     """Draw normal numbers like the outputs (B, *out) of a batch; an example's are the same in whatever batch it is."""
     generators = [torch.Generator().manual_seed(example * (NOISES + 1) + number) for example in batch.numbers]
     return torch.stack([torch.randn(y.shape[1:], generator=each) for each in generators]).to(y)
-
-
-def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
-    """Kind of the loss and the loss of a constant guess; NaN where none is known.
-
-    Each label is guessed from the counts of all *others*, plus one: the frequencies themselves would know a few labels
-    of many classes far too well.
-
-    Args:
-        loss: of the network.
-        y: outputs (B, *out).
-        targets: of the same examples.
-
-    >>> kind, chance = chance_loss(CrossEntropy(), torch.zeros(2, 2), torch.tensor([0, 1]))
-    >>> kind, round(chance, 4)  # no better than ln 2
-    ('cross-entropy', 0.6931)
-    """
-    if targets is None:
-        return "other", math.nan
-    if isinstance(loss, MeanSquaredError):
-        return "mse", _of_values(targets.detach().double())
-    if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None or loss.reduction != "mean":
-        return "other", math.nan
-    if targets.shape == y.shape:
-        return "cross-entropy", _of_probabilities(targets.detach().movedim(loss.class_dim, -1).flatten(0, -2).double())
-    labels = targets.detach().flatten().long()
-    return "cross-entropy", _of_labels(labels[labels != loss.ignore_index].cpu(), y.shape[loss.class_dim])
 
 
 def _of_constant(
@@ -233,6 +210,25 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *
             alike = soft and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
             return math.nan if alike else (bounded - best) / gain
     return math.nan
+
+
+def _inside(compared: Sequence[tuple[Of, Tensor, Tensor]]) -> dict[str, Any]:
+    """What bounds the outputs in a loss that a model computes itself, and how far that keeps it, where it is most."""
+    found = [(0.0, "")]
+    for loss, y, targets in compared:
+        with suppress(Exception):  # of other outputs than it was made for
+            at = y.detach()
+            names, bounds = ending(y.grad_fn, at, [(None, None)])
+            if bounds and y.numel() < MOST_WRITTEN:
+                chance = float(loss(at.mean(0).expand_as(at), targets))
+                bounded = partial(_bounded, loss, bounds)
+                found.append((_floor(bounded, loss, at, targets, chance, soft=False), " of a ".join(names)))
+    floor, ends = max(pair for pair in found if not math.isnan(pair[0]))
+    return {"floor": floor, "bounded": ends} if floor > 0 else {}
+
+
+def _bounded(loss: Of, bounds: Bound, z: Tensor, targets: Tensor | None) -> Tensor:
+    return loss(bounds(z), targets)
 
 
 def _asked(  # noqa: PLR0913, keyword-only options
@@ -655,27 +651,3 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
     for seed, (step, least) in enumerate(ELSEWHERE if bool(still.any()) else ()):
         still &= stay(part, flat.detach(), seed, step, least)
     return int(still.sum())
-
-
-def _of_labels(labels: Tensor, classes: int) -> float:
-    if not len(labels):
-        return math.nan
-    if bool((labels == labels[0]).all()):  # the place of what is right among candidates, say: no class to guess
-        return math.log(classes)
-    counts = torch.bincount(labels, minlength=classes).double()
-    guess = counts[labels] / (len(labels) - 1 + classes)  # its own count out, one for every class in
-    return min(math.log(classes), float(-guess.log().mean()))
-
-
-def _of_probabilities(rows: Tensor) -> float:
-    count, classes = rows.shape
-    guess = (rows.sum(0) - rows + 1) / (count - 1 + classes)
-    return min(math.log(classes), float(-(rows * guess.log()).sum(1).mean()))
-
-
-def _of_values(targets: Tensor) -> float:
-    """Zero, the mean of all, or each output's mean over the others, whichever is best."""
-    count = len(targets)
-    own = float(targets.var(0).mean()) * count / (count - 1) if count > 1 else math.inf
-    overall = float(targets.var()) if targets.numel() > 1 else math.inf
-    return min(float(targets.square().mean()), overall, own)

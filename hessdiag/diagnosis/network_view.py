@@ -22,6 +22,7 @@ LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess;
 RARE = 1e-4  # batches
 SWING = 0.05  # by which a loss changes at least, whatever the outputs are
 LEARNABLE = 1e-3  # of the loss: what single outputs must gain beside constant ones
+LEVEL = 0.25  # of the loss, which means of examples would take away
 DROPPED = 0.9  # of what a layer reads; healthy networks drop 80 % at most
 TINY, ADAM_RATE = 1e-300, 1e-3
 SMALL = 1e-4  # E[x²] of small signals

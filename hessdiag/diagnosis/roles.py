@@ -237,6 +237,8 @@ NEARLY_ALL = 0.99  # of a row's weight
 CLOSE = 1e-3  # of norms to each other
 
 
+SEVERAL = 8  # that a softmax weighs: more of one size each are nothing but a mean
+MOSTLY_INSIDE = 0.5  # of the places that are sampled
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
 
@@ -264,12 +266,23 @@ def attentions(
         if products:
             result, peaked = node._saved_result.detach(), math.nan
             rows = result.movedim(_dim_of(node), -1) if result.dim() > 2 else result[:0]
-            if (rows := rows[(rows > 0).sum(-1) > 1]).numel():  # a mask may leave a row a single key
+            rows = rows[(rows > 0).sum(-1) > 1]  # a mask may leave a row a single key
+            if rows.numel() and _multiplies(node):
                 peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
             astray = any(map(_is_astray, products))
             labels = {"one key"} if one_key else {"astray"} if astray else set()
             padding = any(_sees_padding(result, each) for each in inputs)
             yield written_by(node, layers, owners), peaked, labels | ({"padding"} if padding else set())
+
+
+def _multiplies(softmax: Node) -> bool:
+    """Whether what a softmax reads was multiplied, as queries by keys, and is not a distance, meant to be sharp."""
+
+    def before(node: Node) -> list[Node]:
+        simple = passes_unchanged(node) or re.match(r"(Add|Sub|Mul|Div|MaskedFill|Where|Index)\w*Backward", node.name())
+        return parents_of(node) if simple else []
+
+    return any(_PRODUCT.fullmatch(node.name()) for each in parents_of(softmax) for node in walk(each, before))
 
 
 def _sees_padding(weights: Tensor, tokens: Tensor) -> bool:
@@ -406,9 +419,33 @@ def squashed(graph: Graph) -> Iterator[Node]:
     def onwards(node: Node) -> list[Node]:
         return parents_of(node) if passes_unchanged(node) or _operation(node.name()) in {*readers, "Add"} else []
 
-    for reader in (each for each in graph.consumers if _operation(each.name()) in readers):
-        for node in walk(reader, onwards):
-            if _operation(node.name()) in ("Softmax", "Sigmoid") and node not in graph.constant:
+    for reader in graph.consumers:
+        if _operation(reader.name()) in readers:
+            found = [*walk(reader, onwards)]
+        elif _SOFTMAX.fullmatch(reader.name()) and reader._saved_result.shape[_dim_of(reader)] >= SEVERAL:
+            found = [[*unchanged(parents_of(reader)[0])][-1]]  # a softmax of shares is even
+        else:
+            continue
+        yield from (
+            each for each in found
+            if each is not reader and _operation(each.name()) in ("Softmax", "Sigmoid") and each not in graph.constant
+        )  # fmt: skip
+
+
+def doubled(graph: Graph) -> Iterator[Node]:
+    """What is joined with itself alone, along another dimension than the first."""
+    for node in (graph.root, *graph.consumers):
+        joined = [*node.next_functions] if node.name() == "CatBackward0" and node._saved_dim else []
+        if len(joined) == 2 and joined[0] == joined[1] and joined[0][0] is not None:
+            yield joined[0][0]
+
+
+def outside(graph: Graph) -> Iterator[Node]:
+    """What `grid_sample` reads at places of which most are outside, beyond −1 to 1."""
+    for node in (graph.root, *graph.consumers):
+        if _operation(node.name()).startswith("GridSampler"):
+            inside = (node._saved_grid.detach().abs() <= 1).all(-1)
+            if float(inside.double().mean()) < MOSTLY_INSIDE:
                 yield node
 
 
@@ -448,6 +485,21 @@ def ending(root: Node, y: Tensor, pieces: Sequence[Piece]) -> tuple[tuple[str, .
         return ("normalisation",), lambda z: float(norms.mean()) * F.normalize(z, dim=-1)
     names, bound = _bounds(root)
     return (names, bound) if bound else ((_NONLINEARITIES.get(last, last),), None)
+
+
+def axes_apart(root: Node, y: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
+    """The dimension over which a softmax wrote outputs (B, *out), and that in which targets have classes, if others."""
+    *_, node = unchanged(root)
+    sized = re.fullmatch("(Log)?Softmax", _operation(node.name())) and node._saved_result.shape == y.shape
+    if targets is None or not sized or y.dim() < 3:
+        return None
+    own, dims = _dim_of(node) % y.dim(), range(1, y.dim())
+    if targets.is_floating_point():
+        classes = [dim for dim in dims if targets.shape == y.shape and sums_to_one(targets, dim)]
+    else:
+        fit = [dim for dim in dims if targets.shape == (*y.shape[:dim], *y.shape[dim + 1 :])]
+        classes = [dim for dim in fit if int(targets.max()) < y.shape[dim]]
+    return (own, classes[0]) if classes and own not in classes else None
 
 
 def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:

@@ -11,6 +11,7 @@ from hessdiag.diagnosis.network_view import (
     DROPPED,
     GATES,
     LEARNABLE,
+    LEVEL,
     RARE,
     SWING,
     TINY,
@@ -23,7 +24,7 @@ from hessdiag.diagnosis.network_view import (
 )
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import root, short, trimmed, whole
-from hessdiag.results.signals import ALIKE
+from hessdiag.results.signals import ALIKE, Signals
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 TABLES = (3.0, 20.0, 100.0)  # of whose rows each is shrunk by itself
@@ -90,6 +91,7 @@ def _excesses(net: Net) -> dict[str, float]:
     if not (ends or net.weights):  # products of tables
         ends = [p.name for p in net.matrices if p.weight_sq]
     scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
+    scalars = {name: size for name, size in scalars.items() if "bias" not in net.named[name].attribute}
     if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
         return {worst_first(scalars)[0]: net.signals.output_sq}
     if ends and (not net.head or net.signals.output_sq > 4 * net.layers[net.head].out_sq):  # multiplied behind the head
@@ -417,19 +419,32 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
 FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
 
 
-def _unasked(net: Net) -> tuple[Severity, tuple[str, ...], str, str, float, float] | None:
-    """What of HD113 is no layer's: a loss that asks for no outputs which differ, or for the opposite of the targets."""
-    signals = net.signals
-    if signals.broadcast:
-        what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
-        advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
-        return "fault", (), what, advice, 1.0, 0.0
+Asked = tuple[Severity, tuple[str, ...], str, str, float, float]
+
+
+def _dropping(signals: Signals) -> Asked | None:
+    """HD113 of what a dropout takes from the outputs, or from all of some examples."""
+    if path := signals.dropped_whole:
+        what = f"{path} drops whole examples in training: it takes (B, C, L) for one of (C, H, W)."
+        return "warning", (), what, "Take `nn.Dropout`, or `nn.Dropout1d` of (B, C, L).", 1.0, 0.0
     if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
         share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
         of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
         what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."
         advice = "Pass the share to drop, not that to keep, and leave out a dropout behind the last layer."
         return grade, (), what, advice, share, 0.5
+    return None
+
+
+def _unasked(net: Net) -> Asked | None:
+    """What of HD113 is no layer's: a loss that asks for no outputs which differ, or for the opposite of the targets."""
+    signals = net.signals
+    if signals.broadcast:
+        what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
+        advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
+        return "fault", (), what, advice, 1.0, 0.0
+    if dropping := _dropping(signals):
+        return dropping
     if signals.stuck:
         zeros = tuple(p.name for p in net.weights if p.weight_sq == 0)
         if zeros and signals.output_varies == 0:
@@ -485,6 +500,18 @@ def unseen(net: Net) -> Finding | None:
         message = f"Attention of {listed(blocks)} sees the padding alone: its mask hides all other positions."
         advice = "Invert it: a `key_padding_mask` of torch is True at padding, other masks are False there."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
+    if signals.level:
+        share, usual = whole(signals.level), whole(LEVEL)
+        message = "The outputs do not follow the mean of each example: with it,"
+        message = f"{message} the loss would be {share} less (usual: below {usual})."
+        advice = "A normalisation takes it away: put mean and deviation back behind the network, or leave it out."
+        return Finding("HD120", "warning", net.names_of(signals.sources), message, advice, signals.level, LEVEL)
+    if blocks := net.labelled("outside"):
+        message = f"Of the places that `grid_sample` reads behind {listed(blocks)} most are outside of what it samples."
+        return Finding("HD120", "warning", blocks, message, "Scale them from pixels to the range −1 to 1.", 1.0, 0.0)
+    if blocks := net.labelled("doubled"):
+        message = f"What {listed(blocks)} wrote is joined with itself."
+        return Finding("HD120", "warning", blocks, message, "Look for a skip connection that was meant.", 1.0, 0.0)
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
         blocks = net.names_of(signals.unseen[1:])

@@ -29,7 +29,7 @@ from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis.checks import holding, moved, varies
+from hessdiag.diagnosis.checks import holding, level_left_out, moved, varies
 from hessdiag.diagnosis.loss_fit import NOISES, SEEN, fit_of, noise_like, pieces_of
 from hessdiag.diagnosis.network_view import DROPPED
 from hessdiag.diagnosis.roles import (
@@ -37,8 +37,11 @@ from hessdiag.diagnosis.roles import (
     at_its_end,
     attentions,
     cancelled,
+    doubled,
     endless_slopes,
+    joined_at,
     mixing_views,
+    outside,
     squashed,
     unchanged,
     written_by,
@@ -46,7 +49,7 @@ from hessdiag.diagnosis.roles import (
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import seeded_rng
-from hessdiag.network.trace import backpropagate, kept_aside
+from hessdiag.network.trace import backpropagate, kept_aside, leaves_of
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 Gradients = Mapping[str, Tensor | None]  # by name of the parameter
@@ -64,6 +67,7 @@ MOST_TRIED = 32  # parameters without a gradient that are changed one by one, el
 REPEATED, FAR = 0.1, 2.0  # of the examples; of the weights, to others
 SEVERAL = 16  # outputs that are compared first, and columns of a table
 POOLED = 9  # positions
+ONE_EXAMPLE = {nn.Dropout1d: 2, nn.Dropout2d: 3, nn.Dropout3d: 4}  # dimensions of one alone
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
@@ -206,8 +210,10 @@ class SignalPass:
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
-    def _note_dropout(self, path: str, module: _DropoutNd, _: Any, out: Any) -> None:
+    def _note_dropout(self, path: str, module: _DropoutNd, args: tuple[Any, ...], out: Any) -> None:
         self.shares[path] = module.p
+        if module.p and [v.dim() for v in args[:1]] == [ONE_EXAMPLE.get(type(module))] and self.part.size > 1:
+            self.noted.setdefault("dropped_whole", path)
         self.kept[getattr(out, "grad_fn", None)] = path  # of one that returns more, too
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
@@ -238,7 +244,7 @@ class SignalPass:
         rows = self.part.rows or next((len(v) for v in self.part.tensors if v.dim()), 1)  # of a graph
         noted = {
             "mixed": mixing_views(graph, rows), "root": endless_slopes(graph), "cancelled": cancelled(graph),
-            "squashed": squashed(graph),
+            "squashed": squashed(graph), "doubled": doubled(graph), "outside": outside(graph),
         }  # fmt: skip
         for label, nodes in noted.items():
             for path in (path for node in nodes for path in written_by(node, written, held)):
@@ -287,9 +293,11 @@ class SignalPass:
             if layer.x_edge is not None:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
+        of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
+        for path in self._sampled(y, of_mean):
+            self.layers[path].numbers["labels"] += ("sampled",)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
-        of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
         self.noted["unseen"] = self.noted.get("unseen") or self._ignored(y, of_mean)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
@@ -297,7 +305,7 @@ class SignalPass:
             even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y),
             repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
-            **fit_of(model, part, y, own[0], loss),
+            **fit_of(model, part, y, own[0], loss), level=level_left_out(model, part, y, loss),
             parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss)),
         )  # fmt: skip
 
@@ -332,6 +340,24 @@ class SignalPass:
                 rows=0 if gradient is None else _rows(gradient), **numbers, **_fans(module, w),
             ))  # fmt: skip
         return tuple(rows)
+
+    def _sampled(self, y: Tensor, gradients: Gradients) -> list[str]:
+        """Layers that learn by other outputs alone, and yet change the first, of a model that draws numbers."""
+        pieces = pieces_of(self.part)
+        first, *_ = joined_at(y.grad_fn, len(pieces)) or [None]
+        made_of = {id(leaf) for leaf in leaves_of(first)} if self.part.noise else set[int]()
+        rest = {n: p for n, p in self.parameters.items() if id(p) not in made_of and _state(gradients[n]) == "some"}
+        if not rest or not made_of & {*map(id, self.parameters.values())}:
+            return []
+
+        def drawn(others: Parameters) -> Tensor:
+            with holding(self.model, others), seeded_rng(0):
+                return replace(self.part, noise=(), noise_at=()).call(self.model)[:, slice(*pieces[0])]
+
+        with suppress(*REFUSALS):
+            if not torch.equal(drawn({}), drawn({name: nn.Parameter(FAR * p) for name, p in rest.items()})):
+                return [path for path in self.layers if any(name.rpartition(".")[0] == path for name in rest)]
+        return []
 
     def _radial_shares(self, layers: Sequence[LayerSignals]) -> dict[str, float]:
         """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""

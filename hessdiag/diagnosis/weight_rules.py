@@ -228,7 +228,8 @@ def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
     zero = [p for p in net.parameters if p.trainable and p.gradient == "zero" and not _is_idle(net, p)]
     stuck = [p for p in zero if not re.fullmatch(r"weight_hh_.*_reverse", p.attribute)]  # the last output alone is read
-    stuck = sorted((p for p in stuck if not (_is_sent(net, p) or "one key" in p.uses)), key=net.place, reverse=True)
+    stuck = [p for p in stuck if not (_is_sent(net, p) or "one key" in p.uses or _starts_empty(net, p))]
+    stuck.sort(key=net.place, reverse=True)
     bare = (p for p in stuck if len(p.shape) > 1 or (p.numel > 1 and not re.search("weight|bias", p.attribute)))
     telling = sorted(bare, key=lambda p: p.weight_sq > 0)  # zeros first
     if not telling:
@@ -270,6 +271,13 @@ def _is_sent(net: Net, p: ParameterSignals) -> bool:
     reads = [layer for o in p.owners if (layer := net.layers.get(o)) and layer.x_sq == 0 < layer.x_gradient_sq]
     writers = {o for layer in reads for o in layer.sources}
     return any(each.gradient == "some" and writers & {*each.owners} for each in net.parameters)
+
+
+def _starts_empty(net: Net, p: ParameterSignals) -> bool:
+    """Whether a module writes zeros, and others of its stack learn: attention among a decoder's queries of zeros."""
+    writes = [layer for o in p.owners if (layer := net.layers.get(o)) and "attention" in layer.labels]
+    learn = any(each.gradient == "some" and net.siblings[each.name] == net.siblings[p.name] for each in net.parameters)
+    return learn and bool(writes) and all(layer.out_sq == 0 for layer in writes)
 
 
 def _unmoved(net: Net) -> Finding | None:
@@ -369,6 +377,10 @@ def detached(net: Net) -> Finding | None:
         message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
         advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `argmax` or `>`."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    if blocks := net.labelled("sampled"):
+        message = f"The first output changes with {listed(blocks)}, and sends no gradient there."
+        advice = "Draw by `rsample()`, not by `sample()`, or look for `detach`."
+        return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := net.labelled("cancelled"):
         what = "is added and taken off again, as in x + (q - x): no gradient gets there"
         message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."
@@ -401,13 +413,17 @@ def unused(net: Net) -> Finding | None:
         return Finding("HD403", severity, tuple(unread), message, advice, float(len(unread)), 0.0)
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
-    blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
+    part = {p.name: (p.owners[0].rpartition(".")[0], p.kind, p.shape) for p in net.parameters if len(p.shape) > 1}
+    beside = {at for name, at in part.items() if at[0] and net.named[name] not in names}  # as queries beside keys
+    mixed_up = [p.name for p in names if part.get(p.name) in beside and net.siblings[p.name] not in used]
+    first = forgotten or mixed_up
+    blocks = tuple(first + [p.name for p in names if p.name not in first])
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
     message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     learn = any(p.gradient in ("some", "later") for p in net.parameters if p.trainable and len(p.shape) > 1)
     tables = [p for p in names if p.shape and p.numel >= TABLE * p.shape[-1] and _stands_alone(net, p)]
-    severity = "warning" if forgotten or tables or not learn else "note"
+    severity = "warning" if first or tables or not learn else "note"
     return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 
 

@@ -27,7 +27,7 @@ from hessdiag.results.numbers import short
 
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), or ((x, y) for x, y, *_ in loader), and"
-APART += " arguments by name as one dict"
+APART += " arguments by name as one dict; a list that is one of them, as (inputs,)"
 
 
 def owners_of(blocks: Iterable[Block]) -> list[str]:
@@ -541,4 +541,4 @@ def first_broken(call: Callable[[], object], model: nn.Module | None = None) -> 
 
 def _channels(module: nn.Module, shape: torch.Size) -> int:
     """Size of the channel dimension: the last one of a linear layer's activations, else the second."""
-    return shape[-1 if is_linear(module) or len(shape) < 2 else 1]
+    return shape[-1 if is_linear(module) or len(shape) < 2 else 1] if shape else 1  # a loss that the model computes
