@@ -19,7 +19,7 @@ from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
-from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, shapes_of
+from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, norms_of_places, shapes_of
 from hessdiag.errors import REFUSALS
 from hessdiag.results.numbers import short, whole
 
@@ -266,6 +266,9 @@ def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math
     for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
         advice = "Transpose first: `permute(0, 2, 3, 1)` moves the classes of (B, C, H, W) last."
         calls.tell(f"The loss views outputs of {shapes_of(view)}, which mixes their axes.", advice)
+    if any(norms_of_places(graph)):
+        what = "The loss takes norms over the channels alone, one at each pixel, and one off them."
+        calls.tell(what, "Of a gradient penalty take that of a whole example: `g.flatten(1).norm(dim=1)`.")
     if any(endless_slopes(graph)):
         what = "The loss hands numbers to a sqrt or acos that may be 0 or 1, where its slope has no end."
         calls.tell(what, "Add 1e-6 to what a root reads, and clamp to 1 - 1e-6 what an arc cosine does.")

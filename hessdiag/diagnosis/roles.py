@@ -403,6 +403,15 @@ def endless_slopes(graph: Graph) -> Iterator[Node]:
                 yield node
 
 
+def norms_of_places(graph: Graph) -> Iterator[Node]:
+    """Norms over the channels alone of (B, C, H, W), less one, as of a penalty of gradients, which is of an example."""
+    for node in (each for each in graph.consumers if each.name() == "SubBackward0" and len(parents_of(each)) == 1):
+        *_, norm = unchanged(parents_of(node)[0])
+        places = re.match(r"(LinalgVector)?NormBackward", norm.name()) and norm._saved_self.dim() > 3
+        if places and getattr(norm, "_saved_dim", None) == (1,):
+            yield norm
+
+
 def cancelled(graph: Graph) -> Iterator[Node]:
     """What is x in x + (q - x), which is q: no gradient reaches x there."""
     for node in (graph.root, *graph.consumers):

@@ -135,6 +135,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     drawn = {name for name in blocks if net.named[name].fan_in * net.named[name].weight_sq > TINY_GAIN}
+    advice = "Look for an index, a mask, or a normalisation of one number there." if drawn and not varying else advice
     advice = BETWEEN if drawn & {*net.labelled("sigmoid")} else advice
     return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, SILENT)
 
