@@ -174,27 +174,22 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
 
 def _folded(call: Call, rule: Rule | None) -> Step | None:
     """Compute what depends on no input, such as masks and positions; None where that cannot be."""
-    if (actual := _number(call)) is None:
-        return None
-    call.numbers[call.operation.name] = actual
-    read = [call.values.get(ref.name) for ref in call.operation.refs]
-    if rule and rule.operation in KEEPS_CONSTANTS and any(isinstance(value, Activation) for value in read):
-        return None
-    if not actual.is_floating_point():
-        return Step(Unknown(drawn=any(isinstance(value, Unknown) and value.drawn for value in read)))
-    return Step(_of_numbers(actual, FIXED))
-
-
-def _number(call: Call) -> Tensor | None:
-    operation = call.operation
+    operation, actual = call.operation, None
     random = torch.Tag.nondeterministic_seeded in getattr(operation.call, "tags", ())
     known = all(ref.name in call.numbers for ref in operation.refs)
     if random or not known or operation.shape is None or operation.target == "aten.embedding":
         return None
     with suppress(Exception), torch.no_grad():  # numbers of another kind than the graph was traced with
-        found = with_numbers(operation, call.numbers)
-        return found if isinstance(found, Tensor) and not found.is_meta else None
-    return None
+        actual = with_numbers(operation, call.numbers)
+    if not isinstance(actual, Tensor) or actual.is_meta:
+        return None
+    call.numbers[operation.name] = actual
+    read = [call.values.get(ref.name) for ref in operation.refs]
+    if rule and rule.operation in KEEPS_CONSTANTS and any(isinstance(value, Activation) for value in read):
+        return None
+    if not actual.is_floating_point():
+        return Step(Unknown(drawn=any(isinstance(value, Unknown) and value.drawn for value in read)))
+    return Step(_of_numbers(actual, FIXED))
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:
