@@ -66,7 +66,9 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], along: in
     last = along in (-1, x.sq.dim() - 1) and sq.dim() == x.sq.dim() > 2
     channels = last and x.positions in (x.sq.shape[1], x.sq.shape[-2]) and x.sq.stride(-1) == 0
     # Behind a flattening every position has weights of its own: their gradients are uncorrelated.
-    positions = _positions_left(x, sq.shape, along)
+    inner = along is not None and 0 < along % x.sq.dim() < x.sq.dim() - 1  # a slice of (B, positions, C)
+    sliced = inner and math.prod(x.sq.shape[1:-1]) == x.positions
+    positions = math.prod(sq.shape[1:-1]) if sliced else x.positions
     taken = (positions - 1) / max(x.positions - 1, 1) if positions < x.positions else 1.0  # of pairs
     apart = sq.dim() == 2 and x.sq.dim() > 2 and x.positions > 1 and not x.parameter and len(sq) == len(x.sq)
 
@@ -82,12 +84,6 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], along: in
     before = x.before if sq.dim() == x.sq.dim() else None
     out = replace(x, sq=sq, before=before, positions=positions, profile=None if apart else x.profile)
     return Step(out, () if x.parameter else ((ref, back),))
-
-
-def _positions_left(x: Activation, shape: torch.Size, along: int | None) -> int:
-    """How many positions of (B, positions, C) a slice leaves."""
-    inner = along is not None and 0 < along % x.sq.dim() < x.sq.dim() - 1
-    return math.prod(shape[1:-1]) if inner and math.prod(x.sq.shape[1:-1]) == x.positions else x.positions
 
 
 def picked(call: Call) -> Step:
