@@ -159,7 +159,10 @@ def prescribe(
     before = diagnose(model, batches, quick=False, signals=True, **options)  # of which neither can be asked for
     if before.method == "none":
         raise HessdiagError(before.method_reason)
-    scaled = _copy(model)
+    try:
+        scaled = copy.deepcopy(model)
+    except Exception as error:  # of modules that hold what cannot be copied
+        raise HessdiagError(f"{type(model).__name__} cannot be copied to try scales on ({one_line(error)})") from error
     left_out = _left_out(before, scaled, replace(stream[0], output=options.get("output")).narrow(0, TRIED))
     if not (names := [block.name for block in before.weights if block.name not in left_out]):
         reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
@@ -214,10 +217,3 @@ def _outputs(model: nn.Module, batch: Batch, seed: int) -> Tensor:
     with preserve_state(model, seed=seed, call=lambda: batch.run(model)):
         found = [v.detach().double().flatten() for v in tensors_in(batch.run(model)) if v.is_floating_point()]
     return torch.cat(found)
-
-
-def _copy(model: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(model)
-    except Exception as error:  # of modules that hold what cannot be copied
-        raise HessdiagError(f"{type(model).__name__} cannot be copied to try scales on ({one_line(error)})") from error
