@@ -153,7 +153,10 @@ def check_init(
     """
     against = [against] if isinstance(against, str) or callable(against) else against
     check_kind("against", against, (list, tuple), "pass a list of initialisations, such as ['fan-in', 'geometric']")
-    schemes = _without_repeats(init, against)
+    schemes = list(dict.fromkeys([init, *against]))
+    names = [name_of(scheme) for scheme in schemes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise HessdiagError(f"two initialisations are called {twice[0]!r}: rename one of the functions")
     asked = {key: settings.pop(key, None) for key in ("input_size", "output")}
     source = resolve_model(model, arguments=arguments, **asked)
     plans = [RandomTrials.of(source, init=scheme, **settings) for scheme in schemes]
@@ -174,11 +177,3 @@ def _check_scheme(plan: RandomTrials, reports: Sequence[Report]) -> SchemeCheck:
         convention="".join(conventions), invariant=scale_invariant(reports[0]), setups=Setups.collect(reports),
         output_sq=square, output_variance=variance,
     )  # fmt: skip
-
-
-def _without_repeats(init: Scheme, against: Sequence[Scheme]) -> list[Scheme]:
-    schemes = [init, *(scheme for scheme in dict.fromkeys(against) if scheme != init)]
-    names = [name_of(scheme) for scheme in schemes]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise HessdiagError(f"two initialisations are called {twice[0]!r}: rename one of the functions")
-    return schemes
