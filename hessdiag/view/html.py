@@ -35,13 +35,10 @@ def to_html(report: Report | InitCheck, path: str | os.PathLike[str] | None = No
     check of an initialisation its text and its maps.
     """
     check_kind("report", report, (Report, InitCheck), "pass the Report of hessdiag.diagnose")
-    return saved(_page_of_check(report) if isinstance(report, InitCheck) else _page(report), path)
-
-
-def _page_of_check(check: InitCheck) -> str:
-    address, width = _picture(plots.draw_init_check(check))
+    if isinstance(report, Report):
+        return saved(_page(report), path)
     template = _environment().get_template("check.html.jinja")
-    return template.render(title=f"Initialisation {check.init}", text=check.text(), address=address, width=width)
+    return saved(template.render(check=report, picture=_picture(plots.draw_init_check(report))), path)
 
 
 def _page(report: Report) -> str:
