@@ -127,17 +127,14 @@ def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
 
 
 def _operation(node: torch.fx.Node) -> Operation:
-    value, (place, layer) = node.meta.get("val"), _place(node)
+    value, called = node.meta.get("val"), [("", "the model"), *(node.meta.get("nn_module_stack") or {}).values()]
+    path, kind = called[-1]
     return Operation(
         name=node.name, target=_target(node.target), call=node.target, arguments=_arguments(node),
-        refs=tuple(Ref(read.name) for read in node.all_input_nodes), place=place, layer=layer,
+        refs=tuple(Ref(read.name) for read in node.all_input_nodes), place=str(path),
+        layer=(kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2],
         shape=tuple(value.shape) if isinstance(value, Tensor) and {int}.issuperset(map(type, value.shape)) else None,
     )  # fmt: skip
-
-
-def _place(node: torch.fx.Node) -> tuple[str, str]:
-    path, kind = [("", "the model"), *(node.meta.get("nn_module_stack") or {}).values()][-1]
-    return str(path), (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]
 
 
 def _target(target: Any) -> str:
