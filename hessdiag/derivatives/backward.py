@@ -259,10 +259,9 @@ class FunctionalModel:
         self._counters: Values = {}  # a transform refuses to count in what was made outside of it
         # Buffers too: a forward pass that binds a new tensor to one would leave a dead functorch wrapper behind.
         for path, module in model.named_modules():
-            for name, buffer in module._buffers.items():
-                if buffer is not None:
-                    kept = self._counters if buffer.dim() == 0 else self._constants
-                    kept[f"{path}.{name}" if path else name] = buffer.detach().clone()
+            for name, buffer in module.named_buffers(path, recurse=False, remove_duplicate=False):
+                kept = self._counters if buffer.dim() == 0 else self._constants
+                kept[name] = buffer.detach().clone()
 
     def differentiable(self) -> None:
         """Let the model differentiate in its forward pass, by weights that are constants too."""
