@@ -116,22 +116,18 @@ class Prescription(Printed, Record):
         numbers = ([*(getattr(block, key) for key in keys), block.weight_factor**-2] for block in self.blocks)
         rows = [(b.name, size(b.shape), *map(short, each)) for b, each in zip(self.blocks, numbers, strict=True)]
         columns = ("weight", "shape", "σ² before", "σ² after", "weight ×", "input ×", "or SGD lr ×")
+        before, after, error = self.spread_before, self.spread, percent(self.sampling_error)
+        changes = [f"{symbol} {short(before[key])} → {short(after[key])}" for key, symbol in SYMBOLS.items()]
+        sampled = [f"σ² is sampled: its standard error is up to {error} %."] if self.sampling_error > 0 else []
         parts: list[str | TextTable] = [
             f"{self.model}, init {self.init}: scales that make σ² of its weights equal; nothing was changed",
             f"loss {self.loss}, batch {self.batch_size} ({self.data}), seed {self.seed}", "",
-            TextTable(columns, rows, left=2), "", *self._spreads(),
+            TextTable(columns, rows, left=2), "",
+            f"largest/smallest of these weights, before → after:  {'   '.join(changes)}", *sampled,
             "Multiply each weight by its factor and the layer's input by the inverse: the network computes the same.",
             *grouped("left as they are:", self.left_out), "", "as code:",
         ]  # fmt: skip
         return f"{plain_text(parts, whole=detail == 'whole')}\n{self.code.rstrip()}"
-
-    def _spreads(self) -> list[str]:
-        before, after = self.spread_before, self.spread
-        changes = [f"{symbol} {short(before[key])} → {short(after[key])}" for key, symbol in SYMBOLS.items()]
-        lines = [f"largest/smallest of these weights, before → after:  {'   '.join(changes)}"]
-        if self.sampling_error > 0:
-            lines.append(f"σ² is sampled: its standard error is up to {percent(self.sampling_error)} %.")
-        return lines
 
 
 def prescribe(
