@@ -362,14 +362,6 @@ class CallableLoss(Loss):
         rows = [slice(b, b + 1) for b in range(len(y))]
         return torch.stack([self._one(y[b], None if targets is None else targets[b], self.copies) for b in rows])
 
-    def whole(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
-        """The function of several examples at once, or copies of one, as its author means it; it may write to them."""
-        y, (layout, (form, form_of_targets)) = y.expand(copies, *y.shape[1:]), (self.reading.layout, self.reading.forms)
-        theirs = None if targets is None else form_of_targets.restore(targets.expand(copies, *targets.shape[1:]))
-        given = (layout.split(y) if layout else form.restore(y), theirs)
-        with user_code():
-            return self.function(*mapped(given, partial(torch.clone, memory_format=torch.contiguous_format)))
-
     def of_all(self, y: Tensor, targets: Tensor | None) -> Tensor:
         with suppress(*REFUSALS):  # unless it reads one example at a time
             return self._one(y, targets)
@@ -440,7 +432,12 @@ class CallableLoss(Loss):
         return apart
 
     def _one(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
-        loss = self.whole(y, targets, copies)
+        """The function of several examples at once, or copies of one, as its author means it; it may write to them."""
+        y, (layout, (form, form_of_targets)) = y.expand(copies, *y.shape[1:]), (self.reading.layout, self.reading.forms)
+        theirs = None if targets is None else form_of_targets.restore(targets.expand(copies, *targets.shape[1:]))
+        given = (layout.split(y) if layout else form.restore(y), theirs)
+        with user_code():
+            loss = self.function(*mapped(given, partial(torch.clone, memory_format=torch.contiguous_format)))
         if not isinstance(loss, Tensor):
             raise HessdiagError(f"the loss {self.name!r} gave a {type(loss).__name__}: return a scalar tensor")
         if loss.numel() != 1:
