@@ -89,7 +89,11 @@ def apply_function(
             _call(model, function)
     modules = dict(model.named_modules())
     for path, (weight, *_) in before.items():
-        _check(modules.get(path), weight.shape, path, function)
+        now, shape = getattr(modules.get(path), "weight", None), tuple(weight.shape)
+        kept = isinstance(now, nn.Parameter) and tuple(now.shape) == shape and now.is_floating_point()
+        if not kept or not bool(modules[path].weight.isfinite().all()):
+            what = f"{function.label} left {path!r} without a weight of shape {shape} and finite real numbers"
+            raise HessdiagError(f"{what}: change weights in place")
     left = [path for path, was in before.items() if _is_unchanged(modules[path].weight, *was)]
     if left and len(left) == len(before):
         raise HessdiagError(f"{function.label} was {CALLED[kind]}, and changed no weight: {ADVICE}")
@@ -138,12 +142,3 @@ def _fill(layer: Any, function: NamedFunction) -> None:
         layer.weight.copy_(swap_inputs_and_outputs(weight, groups=groups))
     if isinstance(layer.bias, Tensor):
         nn.init.zeros_(layer.bias)
-
-
-def _check(module: Any, shape: torch.Size, path: str, function: NamedFunction) -> None:
-    """Refuse a layer without its weight, or with one that is not real and finite."""
-    weight = getattr(module, "weight", None)
-    kept = isinstance(weight, nn.Parameter) and weight.shape == shape and weight.is_floating_point()
-    if not (kept and bool(module.weight.isfinite().all())):
-        what = f"{function.label} left {path!r} without a weight of shape {tuple(shape)} and finite real numbers"
-        raise HessdiagError(f"{what}: change weights in place")
