@@ -178,7 +178,7 @@ def imbalance(
             roles.setdefault(re.sub(r"\d+", "*", block.name), []).append(block.gamma)
     sizes = sorted((geometric_mean(each), role) for role, each in roles.items())
     sentences = [_contrast(sizes[0], sizes[-1])] if len(sizes) > 1 else []
-    return ". ".join([*sentences, *([uncounted(unseen)] if unseen else [])])
+    return ". ".join([*sentences, *uncounted(unseen)])
 
 
 def _contrast(low: tuple[float, str], high: tuple[float, str]) -> str:

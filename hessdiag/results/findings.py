@@ -155,17 +155,17 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = (), why:
     elif flat:
         level = "unbalanced"
     said = [f"The curvature of {label(names)} {why}." for why, names in missing.items() if names]
-    said += [*_difference(kept, curved, (value, low, high)), *([uncounted(invariant)] if invariant else [])]
+    said += [*_difference(kept, curved, (value, low, high)), *uncounted(invariant)]
     if len(curved) < len(kept):
         value = low = high = spread([block.avg_sq_singular_value for block in kept])
     notes = (f"Before a normalisation: {label(invariant)}.",) if invariant else ()
     return Balance(level=level, sentence=" ".join(said), notes=notes, factor=value, low=low, high=high)
 
 
-def uncounted(invariant: Sequence[str]) -> str:
-    """Say how many weights are left out because the network does not depend on their scale."""
+def uncounted(invariant: Sequence[str]) -> list[str]:
+    """Say how many weights are left out because the network does not depend on their scale; nothing of none."""
     who, do = ("1 layer", "does") if len(invariant) == 1 else (f"{len(invariant)} layers", "do")
-    return f"{who} before a normalisation {do} not count: scale does not matter there."
+    return [f"{who} before a normalisation {do} not count: scale does not matter there."] if invariant else []
 
 
 def _difference(

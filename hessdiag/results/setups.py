@@ -286,7 +286,7 @@ class InitCheck(Printed, Record):
                 sentences.append(f"Rank {self.rank} of {len(self.schemes)}.")
                 if best is not checked:
                     sentences.append(f"{best.init} is the most balanced, within {short(best.spread().value)}×.")
-        sentences += [uncounted(checked.invariant)] if checked.invariant else []
+        sentences += uncounted(checked.invariant)
         if checked.saturates:
             sentences.append(f"The outputs' variance is {short(checked.output_variance_mean)}.")
             sentences.append("For a log-softmax loss bring it into 0.01 to 0.1: hessdiag.surgery.normalise_output.")
