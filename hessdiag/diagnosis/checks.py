@@ -465,7 +465,7 @@ def _is_blind_to_level(model: nn.Module, part: Batch, y: Tensor, level: Tensor) 
             others = [*values]
             others[number] = _with_means(x, means := _means(x).flip(0))
             tells = float(torch.corrcoef(torch.stack([means.flip(0).to(level), level]))[0, 1]) > TOLD
-            if tells and _largest(part.with_leaves(others).call(model).detach() - y) < SLIGHT * float(y.std()):
+            if tells and _largest(part.with_leaves(others).call(model).detach() - y) < SLIGHT * _largest(y.flip(0) - y):
                 return True
     return False
 

@@ -441,14 +441,6 @@ def squashed(graph: Graph) -> Iterator[Node]:
         )  # fmt: skip
 
 
-def doubled(graph: Graph) -> Iterator[Node]:
-    """What is joined with itself alone, along another dimension than the first."""
-    for node in (graph.root, *graph.consumers):
-        joined = [*node.next_functions] if node.name() == "CatBackward0" and node._saved_dim else []
-        if len(joined) == 2 and joined[0] == joined[1] and joined[0][0] is not None:
-            yield joined[0][0]
-
-
 def outside(graph: Graph) -> Iterator[Node]:
     """What `grid_sample` reads at places of which most are outside, beyond −1 to 1."""
     for node in (graph.root, *graph.consumers):

@@ -510,9 +510,6 @@ def unseen(net: Net) -> Finding | None:
     if blocks := net.labelled("outside"):
         message = f"Of the places that `grid_sample` reads behind {listed(blocks)} most are outside of what it samples."
         return Finding("HD120", "warning", blocks, message, "Scale them from pixels to the range −1 to 1.", 1.0, 0.0)
-    if blocks := net.labelled("doubled"):
-        message = f"What {listed(blocks)} wrote is joined with itself."
-        return Finding("HD120", "warning", blocks, message, "Look for a skip connection that was meant.", 1.0, 0.0)
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
         blocks = net.names_of(signals.unseen[1:])

@@ -377,10 +377,6 @@ def detached(net: Net) -> Finding | None:
         message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
         advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `argmax` or `>`."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
-    if blocks := net.labelled("sampled"):
-        message = f"The first output changes with {listed(blocks)}, and sends no gradient there."
-        advice = "Draw by `rsample()`, not by `sample()`, or look for `detach`."
-        return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := net.labelled("cancelled"):
         what = "is added and taken off again, as in x + (q - x): no gradient gets there"
         message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."
@@ -415,7 +411,8 @@ def unused(net: Net) -> Finding | None:
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
     part = {p.name: (p.owners[0].rpartition(".")[0], p.kind, p.shape) for p in net.parameters if len(p.shape) > 1}
     beside = {at for name, at in part.items() if at[0] and net.named[name] not in names}  # as queries beside keys
-    mixed_up = [p.name for p in names if part.get(p.name) in beside and net.siblings[p.name] not in used]
+    called = {re.sub(r"\d+", "#", p.name) for p in net.parameters if p not in names}
+    mixed_up = [p.name for p in names if part.get(p.name) in beside and re.sub(r"\d+", "#", p.name) not in called]
     first = forgotten or mixed_up
     blocks = tuple(first + [p.name for p in names if p.name not in first])
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
