@@ -991,8 +991,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("attention among queries of zeros", lambda: net(decoded, own=nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=
         True) for _ in range(2)), other=nn.MultiheadAttention(8, 2, batch_first=True), last=nn.Linear(8, 3),
         q=nn.Parameter(torch.randn(5, 8))), (torch.randn(16, 6, 8), T), None, ""),
-    *((f"a penalty of gradients over {dims}", lambda: nn.Conv2d(3, 2, 3, padding=1), (torch.randn(8, 3, 5, 6),), lambda y,
-        t, dims=dims: (y.norm(dim=dims) - 1).square().mean(), said) for dims, said in (((1, 2, 3), ""), (1, "HD113"))),
+    *((f"a penalty over {dims}", lambda: nn.Conv2d(3, 2, 3, padding=1), (torch.randn(8, 3, 5, 6),), lambda y, t, dims=
+        dims: (y.norm(dim=dims) - 1).square().mean(), said) for dims, said in (((2, 3), ""), (1, "HD113"))),
     ("logits that saturate", lambda: net(lambda m, x: 400 * m.f(x), f=nn.Linear(4, 3)), (X, X[:, :3].gt(0).float()),
         F.binary_cross_entropy_with_logits, "HD101"),
 ]  # fmt: skip
