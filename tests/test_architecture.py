@@ -13,7 +13,7 @@ from tests.pages import ROOT, read
 PACKAGE = Path(hessdiag.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TEXTS = {path: path.read_text(encoding="utf-8") for path in MODULES}
-MAX_FILES, MAX_LINES = 116, 22_300
+MAX_FILES, MAX_LINES = 116, 22_400
 MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 60  # without the docstring
 

@@ -21,9 +21,9 @@ from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, Ra
 from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
-from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
+from hessdiag.diagnosis.loss_calls import Calls, felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import Bound, Piece, axes_apart, ending, holds_sigmoid, joined_at, unchanged
+from hessdiag.diagnosis.roles import DISTANCE, Bound, Piece, axes_apart, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, backpropagate, leaves_of, numbers_written, parents_of, walk
@@ -68,10 +68,9 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
         asked.pop("learnable", None)
+    asked.pop("agrees" if DISTANCE in names else "", None)  # which is small where two are alike
     tell_more(calls, own, loss, model, part, **asked)
-    if axes := axes_apart(y.grad_fn, y, targets):
-        what = f"The softmax at the end runs over dimension {axes[0]} of the outputs, where classes are in {axes[1]}."
-        calls.tell(what, f"Take it over the classes: `dim={axes[1]}`.")
+    _tell_axes(calls, y, targets)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -96,6 +95,13 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
+
+
+def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
+    """Tell of a softmax at the end over another dimension than the classes'."""
+    if axes := axes_apart(y.grad_fn, y, targets):
+        what = f"The softmax at the end runs over dimension {axes[0]} of the outputs, where classes are in {axes[1]}."
+        calls.tell(what, f"Take it over the classes: `dim={axes[1]}`.")
 
 
 def _are_shares(y: Tensor, last: str) -> bool:

@@ -237,7 +237,6 @@ NEARLY_ALL = 0.99  # of a row's weight
 CLOSE = 1e-3  # of norms to each other
 
 
-SEVERAL = 8  # that a softmax weighs: more of one size each are nothing but a mean
 MOSTLY_INSIDE = 0.5  # of the places that are sampled
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
@@ -428,17 +427,13 @@ def squashed(graph: Graph) -> Iterator[Node]:
     def onwards(node: Node) -> list[Node]:
         return parents_of(node) if passes_unchanged(node) or _operation(node.name()) in {*readers, "Add"} else []
 
-    for reader in graph.consumers:
-        if _operation(reader.name()) in readers:
-            found = [*walk(reader, onwards)]
-        elif _SOFTMAX.fullmatch(reader.name()) and reader._saved_result.shape[_dim_of(reader)] >= SEVERAL:
-            found = [[*unchanged(parents_of(reader)[0])][-1]]  # a softmax of shares is even
-        else:
-            continue
-        yield from (
-            each for each in found
-            if each is not reader and _operation(each.name()) in ("Softmax", "Sigmoid") and each not in graph.constant
-        )  # fmt: skip
+    for reader in (graph.root, *graph.consumers):
+        found = [*walk(reader, onwards)] if _operation(reader.name()) in readers else []
+        if _SOFTMAX.fullmatch(reader.name()):  # a softmax of shares is nearly even
+            found = [[*unchanged(parents_of(reader)[0])][-1]]
+        for node in found:
+            if _operation(node.name()) in ("Softmax", "Sigmoid") and node not in graph.constant:
+                yield node
 
 
 def outside(graph: Graph) -> Iterator[Node]:

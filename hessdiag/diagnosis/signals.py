@@ -38,6 +38,7 @@ from hessdiag.diagnosis.roles import (
     attentions,
     cancelled,
     endless_slopes,
+    joined_at,
     mixing_views,
     outside,
     squashed,
@@ -47,7 +48,7 @@ from hessdiag.diagnosis.roles import (
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import seeded_rng
-from hessdiag.network.trace import backpropagate, kept_aside
+from hessdiag.network.trace import backpropagate, kept_aside, leaves_of
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
 Gradients = Mapping[str, Tensor | None]  # by name of the parameter
@@ -292,6 +293,8 @@ class SignalPass:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
+        for path in self._sampled(y, of_mean):
+            self.layers[path].numbers["labels"] += ("sampled",)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         self.noted["unseen"] = self.noted.get("unseen") or self._ignored(y, of_mean)
@@ -336,6 +339,24 @@ class SignalPass:
                 rows=0 if gradient is None else _rows(gradient), **numbers, **_fans(module, w),
             ))  # fmt: skip
         return tuple(rows)
+
+    def _sampled(self, y: Tensor, gradients: Gradients) -> list[str]:
+        """Layers that learn by other outputs alone, and yet change the first, of a model that draws numbers."""
+        pieces = pieces_of(self.part)
+        first, *_ = joined_at(y.grad_fn, len(pieces)) or [None]
+        made_of = {id(leaf) for leaf in leaves_of(first)} if self.part.noise else set[int]()
+        rest = {n: p for n, p in self.parameters.items() if id(p) not in made_of and _state(gradients[n]) == "some"}
+        if not rest or not made_of & {*map(id, self.parameters.values())}:
+            return []
+
+        def drawn(others: Parameters) -> Tensor:
+            with holding(self.model, others), seeded_rng(0):
+                return replace(self.part, noise=(), noise_at=()).call(self.model)[:, slice(*pieces[0])]
+
+        with suppress(*REFUSALS):
+            if not torch.equal(drawn({}), drawn({name: nn.Parameter(FAR * p) for name, p in rest.items()})):
+                return [path for path in self.layers if any(name.rpartition(".")[0] == path for name in rest)]
+        return []
 
     def _radial_shares(self, layers: Sequence[LayerSignals]) -> dict[str, float]:
         """Measure how much the outputs change along each weight matrix that a normalisation follows, by name."""

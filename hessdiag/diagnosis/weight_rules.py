@@ -377,6 +377,10 @@ def detached(net: Net) -> Finding | None:
         message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
         advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `argmax` or `>`."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    if blocks := net.labelled("sampled"):
+        message = f"The first output changes with {listed(blocks)}, and sends no gradient there."
+        advice = "Draw by `rsample()`, not by `sample()`, or look for `detach`; of a policy it may be on purpose."
+        return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := net.labelled("cancelled"):
         what = "is added and taken off again, as in x + (q - x): no gradient gets there"
         message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."

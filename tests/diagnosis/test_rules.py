@@ -981,6 +981,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"{type(drop).__name__} of sequences", lambda drop=drop: nn.Sequential(nn.Conv1d(3, 8, 1), nn.ReLU(), drop, nn
         .Flatten(), nn.Linear(40, 3)), (torch.randn(16, 3, 5), T), None, said)
         for drop, said in ((nn.Dropout1d(0.2), ""), (nn.Dropout2d(0.2), "HD113"))),
+    *((f"drawn by {draw}", lambda draw=draw: net(lambda m, x: (m.up(getattr(torch.distributions.Normal(h := m.down(x),
+        1.0), draw)()), h), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X, X), lambda y, t: F.mse_loss(y[0], t) + y[1]
+        .square().mean() / 9, said) for draw, said in (("rsample", ""), ("sample", "HD403"))),
     *((f"a softmax of {of}", lambda end=end: net(lambda m, x: (end(m.f(x).flatten(1)).softmax(1).view(-1, 5, 6) * torch
         .arange(30.0).view(5, 6)).sum((1, 2))[:, None], f=nn.Conv2d(3, 1, 1)), (torch.randn(8, 3, 5, 6), 15 + torch
         .randn(8, 1)), None, said) for of, end, said in (("numbers", nn.Identity(), ""), ("shares", nn.Sigmoid(),
@@ -993,6 +996,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         q=nn.Parameter(torch.randn(5, 8))), (torch.randn(16, 6, 8), T), None, ""),
     *((f"a penalty over {dims}", lambda: nn.Conv2d(3, 2, 3, padding=1), (torch.randn(8, 3, 5, 6),), lambda y, t, dims=
         dims: (y.norm(dim=dims) - 1).square().mean(), said) for dims, said in (((2, 3), ""), (1, "HD113"))),
+    ("distances whose softmax is of their negatives", lambda: net(lambda m, x: torch.cdist(m.f(x), m.w) ** 2,
+        f=nn.Linear(4, 4), w=nn.Parameter(torch.randn(3, 4))), (X, T),
+        lambda y, t: F.nll_loss((-y).log_softmax(1), t), ""),
     ("logits that saturate", lambda: net(lambda m, x: 400 * m.f(x), f=nn.Linear(4, 3)), (X, X[:, :3].gt(0).float()),
         F.binary_cross_entropy_with_logits, "HD101"),
 ]  # fmt: skip
