@@ -123,7 +123,7 @@ def _again(
 
 def varies(values: Tensor) -> bool:
     """Whether examples differ."""
-    return bool((values != values[:1]).any())
+    return values.dim() > 0 and bool((values != values[:1]).any())
 
 
 def alike(y: Tensor) -> bool:

@@ -484,7 +484,7 @@ class SignalPass:
         taken, _ = argument_names(self.model)
         named = dict(zip(taken, self.part.args, strict=False)) | dict(self.part.kwargs)
         asked = [v for v in inputs if varies(v) and not _are_labels(v, self.part.targets)]
-        for number, value in enumerate(inputs):
+        for number, value in ((number, value) for number, value in enumerate(inputs) if value.dim()):
             name = next((key for key, held in named.items() if held is value), "")
             readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
             unasked = bool(name and taken and name not in taken)  # by `**kwargs`

@@ -167,7 +167,8 @@ def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Setting
     value, why = own_loss(returned), "it is no cross-entropy or mean squared error of its outputs and labels"
     if value is None or not value.requires_grad:
         if asked:
-            none = "no loss: pass labels too, or name the loss"
+            shape = f"a tensor of shape {tuple(returned.shape)}, " if isinstance(returned, Tensor) else ""
+            none = f"{shape}no loss, a scalar: pass labels too, take a mean, or name the loss"
             cut = "a loss without a gradient: what it is made of is detached, or computed under torch.no_grad()"
             raise HessdiagError(f"loss 'model': the model returned {none if value is None else cut}")
         return None

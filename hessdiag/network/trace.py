@@ -475,7 +475,7 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
             seen = trace(model, few, owners_of(ruled), in_common=in_common)
         except Exception:
             break
-        strange = [call for call in seen.calls if call.input_edge is None and len(call.x) != few.size]
+        strange = [call for call in seen.calls if call.input_edge is None and call.x.shape[:1] != (few.size,)]
         rows = {call.owner for call in strange if call.x.dim() == 1 and not few.as_one}
         if not rows or in_common:
             owners = {call.owner for call in strange}

@@ -53,7 +53,7 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
     (3.0, None, "inputs are a float: pass a tensor, such as"), ("text", None, "inputs are a str"),
     ({}, None, "inputs hold no tensor"), ((), T, "inputs hold no tensor"),
     (torch.zeros(0, 3), None, "the batch is empty"),
-    (torch.tensor(1.0), None, "first dimension must be the same batch"),
+    (torch.tensor(1.0), None, "inputs are sparse or one number"),
     (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
     ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
     (X / 0 * 0, None, "NaN or infinite"),

@@ -573,7 +573,7 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
 @pytest.mark.parametrize(("model", "arguments", "options", "message"), [
     (network(lambda m, x: ((y := m.a(x)).register_hook(lambda g: setattr(m.a.bias, "grad", g.sum(0))), y)[1], a=LINEAR),
         (X, T), {}, r"backward pass adds to \.grad"),
-    (LINEAR, (X, T), {"loss": "model"}, "loss 'model': the model returned no loss: pass labels too, or name the"),
+    (LINEAR, (X, T), {"loss": "model"}, r"returned a tensor of shape \(2, 2\), no loss, a scalar: pass labels"),
     (network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR), ((X, X[:, :2]),), {"loss": "model"},
         r"has no Gauss-Newton matrix here \(it is no cross-entropy.*diagnose with matrix='hessian'"),
     (network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR), (X,), {"loss": "model"},
@@ -704,3 +704,21 @@ def test_a_loss_may_leave_out_targets_that_are_missing() -> None:
     x, t = randn(6, 3), torch.where(torch.arange(6)[:, None] % 2 == torch.arange(2), torch.nan, randn(6, 2))
     report = hessdiag.diagnose(nn.Linear(3, 2).double(), x, t, loss=lambda y, t: (y - t)[~t.isnan()].square().mean())
     assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(4 * x.square().sum(1).square().mean()) / 6)
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_number_among_the_inputs_is_the_same_for_all_examples(quick: bool) -> None:
+    """As the step of a diffusion, or a temperature."""
+    first, table, last = nn.Linear(4, 8), nn.Embedding(5, 8), nn.Linear(8, 3)
+    layers = {"first": first, "table": table, "last": last}
+    model = network(lambda m, x, step, tau: m.last((m.first(x) + m.table(step)).relu()) / tau, **layers)
+    other = network(lambda m, x: m.last((m.first(x) + m.table(torch.tensor(2))).relu()) / 1.5, **layers)
+    x, t = torch.randn(16, 4), torch.arange(16) % 3
+    one = hessdiag.diagnose(model, (x, torch.tensor(2), torch.tensor(1.5)), t, quick=quick)
+    two = hessdiag.diagnose(other, x, t, quick=quick)
+    assert not one.signals_missing
+    sizes = [[each.avg_sq_singular_value for each in report.blocks] for report in (one, two)]
+    assert sizes[0] == pytest.approx(sizes[1], nan_ok=True)
+    assert [each.gradient_sq for each in one.signals.parameters] == pytest.approx(
+        [each.gradient_sq for each in two.signals.parameters]
+    )

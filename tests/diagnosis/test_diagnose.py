@@ -311,7 +311,7 @@ def images() -> nn.Module:
     (PIXELS, ({"pixel_values": X, "cls": LABELS},), {}, "and not cls: leave it out, or pass the labels as targets"),
     (nn.Linear(4, 3), ({"image": X, "label": LABELS},), {}, "forward takes input; pass that and targets, as ((b['imag"),
     (nn.Linear(4, 3), ([(X, LABELS, LABELS)],), {}, "or ((x, y) for x, y, *_ in loader)"),
-    (nn.Linear(4, 3), (X.to_sparse(),), {}, "inputs are sparse: pass inputs.to_dense()"),
+    (nn.Linear(4, 3), (X.to_sparse(),), {}, "inputs are sparse or one number: pass inputs"),
     (nn.Linear(4, 3), (X[0], LABELS[0]), {}, "targets are a Tensor: pass one for each, as targets[None]"),
     (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass tensors, as of torch.as_tensor"),
     (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass a tensor, such as torch.as_tensor(inputs)"),
