@@ -21,6 +21,7 @@ AT_ONCE = 2**24  # numbers of a factor, some of which are held at once
 ROUNDING = 64  # rounding of a norm, in units of the dtype's eps
 TAILS = 6.0  # how many times fewer degrees of freedom the variance of fourth powers of Gaussians has than of Gaussians
 MARGIN = 1.2  # on the standard error that a first stage foretells
+UNMEASURED = "leave quick (--quick) out for it; fit=True (--fit) trains a copy on the batch"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Curvature:
 def unmeasured(blocks: int) -> Curvature:
     """For a diagnosis of signals alone."""
     none = np.full((blocks, blocks), math.nan)
-    return Curvature(none, none, np.zeros(blocks), none[0], reason="leave quick (--quick) out for it", method="none")
+    return Curvature(none, none, np.zeros(blocks), none[0], reason=UNMEASURED, method="none")
 
 
 def merge(parts: Sequence[Curvature], sizes: Sequence[int]) -> Curvature:
