@@ -79,7 +79,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
-        "floor": _floor(of, varied, at, targets, best, soft=soft) if bounds and not costly else math.nan,
+        "floor": _floor(varied, bounds, at, targets, best, soft=soft) if bounds and not costly else math.nan,
         **_inside(calls.compared),
         **asked,
         **(would_broadcast(y, targets) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
@@ -197,7 +197,7 @@ ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the 
 SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 
 
-def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *, soft: bool) -> float:
+def _floor(loss: Of, bounds: Bound, y: Tensor, targets: Tensor | None, chance: float, *, soft: bool) -> float:
     """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs.
 
     Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them, and of
@@ -206,14 +206,15 @@ def _floor(of: Of, free: Of, y: Tensor, targets: Tensor | None, chance: float, *
     if not chance > 0:
         return math.nan
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        bounded = min(_descended(lambda z: of(z, targets), start)[0] for start in (y, -y))  # one may be clamped off
+        starts = (y, -y)  # one may be clamped off
+        bounded = min(_descended(lambda z: loss(bounds(z), targets), start)[0] for start in starts)
         try:
-            best = _descended(lambda z: free(z, targets), y)[0]
+            best = _descended(lambda z: loss(z, targets), y)[0]
         except Exception:  # it takes probabilities, and says so
-            best = _descended(lambda z: free(z.sigmoid(), targets), y)[0]
+            best = _descended(lambda z: loss(z.sigmoid(), targets), y)[0]
         if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
             gain = chance - best
-            alike = soft and _descended(lambda z: free(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
+            alike = soft and _descended(lambda z: loss(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
             return math.nan if alike else (bounded - best) / gain
     return math.nan
 
@@ -227,14 +228,9 @@ def _inside(compared: Sequence[tuple[Of, Tensor, Tensor]]) -> dict[str, Any]:
             names, bounds = ending(y.grad_fn, at, [(None, None)])
             if bounds and y.numel() < MOST_WRITTEN:
                 chance = float(loss(at.mean(0).expand_as(at), targets))
-                bounded = partial(_bounded, loss, bounds)
-                found.append((_floor(bounded, loss, at, targets, chance, soft=False), " of a ".join(names)))
+                found.append((_floor(loss, bounds, at, targets, chance, soft=False), " of a ".join(names)))
     floor, ends = max(pair for pair in found if not math.isnan(pair[0]))
     return {"floor": floor, "bounded": ends} if floor > 0 else {}
-
-
-def _bounded(loss: Of, bounds: Bound, z: Tensor, targets: Tensor | None) -> Tensor:
-    return loss(bounds(z), targets)
 
 
 def _asked(  # noqa: PLR0913, keyword-only options
