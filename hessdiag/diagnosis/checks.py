@@ -430,7 +430,11 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
     with suppress(*REFUSALS):  # of a loss or a model that takes no such numbers
         level, now = _means(targets).to(at), float(loss.of_all(at, targets))
         gain = 1 - float(loss.of_all(_with_means(at, level), targets)) / now
-        if gain > LEVEL and (_is_level(model, part, at) or _is_blind_to_level(model, part, at, level)):
+        if gain > LEVEL and _is_level(at):
+            with moved(model, 0, 1.0):
+                if _is_level(part.call(model)):
+                    return gain
+        if gain > LEVEL and _is_blind_to_level(model, part, at, level):
             return gain
     return 0.0
 
@@ -445,16 +449,9 @@ def _with_means(values: Tensor, means: Tensor) -> Tensor:
     return values + (means - _means(values)).view(-1, *[1] * (values.dim() - 1))
 
 
-def _is_level(model: nn.Module, part: Batch, y: Tensor) -> bool:
-    """Whether all examples' outputs have one mean, also at other weights."""
-
-    def alike(y: Tensor) -> bool:
-        return float(_means(y).std()) < SLIGHT * float(y.detach().std())
-
-    if alike(y):
-        with moved(model, 0, 1.0):
-            return alike(part.call(model))
-    return False
+def _is_level(y: Tensor) -> bool:
+    """Whether all examples' outputs have one mean."""
+    return float(_means(y).std()) < SLIGHT * float(y.detach().std())
 
 
 def _is_blind_to_level(model: nn.Module, part: Batch, y: Tensor, level: Tensor) -> bool:
