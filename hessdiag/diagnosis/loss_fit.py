@@ -23,7 +23,7 @@ from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import Calls, felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import DISTANCE, Bound, Piece, axes_apart, ending, holds_sigmoid, joined_at, unchanged
+from hessdiag.diagnosis.roles import DISTANCE, Bound, axes_apart, ending, holds_sigmoid, joined_at, unchanged
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, backpropagate, leaves_of, numbers_written, parents_of, walk
@@ -83,7 +83,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **_inside(calls.compared),
         **asked,
         **(would_broadcast(y, targets) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
-        "pull": max([_distance(at, own, initial), *(_pull(at[:, a:b], own[:, a:b] / count) for a, b in pieces)]),
+        "pull": max([_distance(at, own, initial), *(_pull(at[:, piece], own[:, piece] / count) for piece in pieces)]),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(of, at, own, part, given),
@@ -225,7 +225,7 @@ def _inside(compared: Sequence[tuple[Of, Tensor, Tensor]]) -> dict[str, Any]:
     for loss, y, targets in compared:
         with suppress(Exception):  # of other outputs than it was made for
             at = y.detach()
-            names, bounds = ending(y.grad_fn, at, [(None, None)])
+            names, bounds = ending(y.grad_fn, at, [slice(None)])
             if bounds and y.numel() < MOST_WRITTEN:
                 chance = float(loss(at.mean(0).expand_as(at), targets))
                 found.append((_floor(loss, bounds, at, targets, chance, soft=False), " of a ".join(names)))
@@ -324,11 +324,12 @@ def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
 FAR, SAME_SLOPE = 1e3, 0.02
 
 
-def pieces_of(part: Batch) -> list[Piece]:
-    """First and last column of each tensor in outputs (B, N) that are of several; None where there is one."""
+def pieces_of(part: Batch) -> list[slice]:
+    """The columns of each tensor in outputs (B, N) that are of several; all where there is one."""
     if not isinstance(part.output, Layout):
-        return [(None, None)]
-    return [*pairwise(accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0))]
+        return [slice(None)]
+    ends = accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0)
+    return [slice(*pair) for pair in pairwise(ends)]
 
 
 def _counted(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
@@ -372,8 +373,8 @@ def _tensors(y: Tensor, part: Batch) -> list[Tensor]:
 def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
     columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), pieces_of(part)
-    for (a, b), parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
-        columns[a:b] = not any(isinstance(leaf, nn.Parameter) for leaf in leaves_of(parent))
+    for piece, parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
+        columns[piece] = not any(isinstance(leaf, nn.Parameter) for leaf in leaves_of(parent))
     return columns
 
 
@@ -389,11 +390,11 @@ def _summed(loss: Loss, y: Tensor, part: Batch) -> float:
 
     with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
         one, two = slope(1), slope(2)
-        for a, b in pieces:
-            felt, again = (float((each[: len(y), a:b] * y[:, a:b]).sum()) for each in (one, two))
+        for piece in pieces:
+            felt, again = (float((each[: len(y), piece] * y[:, piece]).sum()) for each in (one, two))
             times = 2 * again / felt if felt else 0.0
             if (whole := round(times)) in found and abs(times - whole) < NEAR:
-                found[whole] = max(found[whole], float(one[:, a:b].abs().sum()))
+                found[whole] = max(found[whole], float(one[:, piece].abs().sum()))
         return found[2] / found[1] if found[1] else 0.0
     return 0.0
 
@@ -407,7 +408,7 @@ def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, 
     NaN where there are no such two, infinity where it falls without end. What no weight made, or no other is made of,
     as the residual of an equation, is a target, too.
     """
-    whole = [slice(*piece) for piece in pieces_of(part)]
+    whole = pieces_of(part)
     pieces = [piece for piece in whole if not bool(given[piece].all())]
     ends = dict(zip([piece.start for piece in whole], joined_at(root, len(whole)), strict=False))
     if part.targets is None or len(pieces) < 2:
@@ -483,11 +484,10 @@ def _pull(y: Tensor, own: Tensor) -> float:
     return min(math.sqrt(mean_sq(own)), math.sqrt(mean_sq(own * y)) / FELT)
 
 
-def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, columns: Piece) -> bool:
+def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice) -> bool:
     """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall."""
-    piece = slice(*columns)
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
-    if (columns[0] is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
+    if (piece.start is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
         return False
 
     def at(step: float) -> float:
@@ -518,7 +518,7 @@ def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         sign, width = own.sign(), y.shape[-1]
         ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
-        alone = sum(not bool(given[slice(*piece)].all()) for piece in pieces_of(part)) == 1
+        alone = sum(not bool(given[piece].all()) for piece in pieces_of(part)) == 1
         columns = width if alone and part.targets is not None and width <= FEW else 0
         each = (sign * (torch.arange(width, device=y.device) == column) for column in range(columns))
         return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
@@ -640,9 +640,9 @@ def _unmoved(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> int:
             few = part.narrow(0, 2)
             still &= stay(few, few.call(model).detach().flatten(1), 0, *ELSEWHERE[0])
     alike &= int(alike.sum()) <= MOST_UNMOVED or bool(still[alike].all())
-    for a, b in pieces_of(part):  # of the last dimension
-        piece = still.view(y.shape[1:])[..., a:b]
-        piece &= alike.view(y.shape[1:])[..., a:b] | piece.all()
+    for piece in pieces_of(part):  # of the last dimension
+        there = still.view(y.shape[1:])[..., piece]
+        there &= alike.view(y.shape[1:])[..., piece] | there.all()
     columns, edges = still.nonzero().flatten(), [get_gradient_edge(p) for p in model.parameters() if p.requires_grad]
     noise = noise_like(y.detach(), part).flatten(1)
     for some in torch.split(columns, 1 if len(columns) <= MOST_UNMOVED else len(columns)) if len(columns) else ():

@@ -446,7 +446,6 @@ def outside(graph: Graph) -> Iterator[Node]:
 
 
 Bound = Callable[[Tensor], Tensor]
-Piece = tuple[int | None, int | None]  # first and last column
 
 
 def joined_at(root: Node | None, count: int) -> list[Node | None]:
@@ -458,7 +457,7 @@ def joined_at(root: Node | None, count: int) -> list[Node | None]:
 LOG, DISTANCE = "LogSoftmax", "distance"
 
 
-def ending(root: Node, y: Tensor, pieces: Sequence[Piece]) -> tuple[tuple[str, ...], Bound | None]:
+def ending(root: Node, y: Tensor, pieces: Sequence[slice]) -> tuple[tuple[str, ...], Bound | None]:
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
     numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
 
@@ -469,7 +468,7 @@ def ending(root: Node, y: Tensor, pieces: Sequence[Piece]) -> tuple[tuple[str, .
 
         def joined(z: Tensor) -> Tensor:
             each = zip(found, pieces, strict=True)
-            return torch.cat([step(z[:, a:b]) if step else z[:, a:b] for (_, step), (a, b) in each], 1)
+            return torch.cat([step(z[:, piece]) if step else z[:, piece] for (_, step), piece in each], 1)
 
         return next(((names, joined) for names, step in found if step), (("Cat",), None))
     *_, node = unchanged(root)

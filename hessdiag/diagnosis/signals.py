@@ -351,7 +351,7 @@ class SignalPass:
 
         def drawn(others: Parameters) -> Tensor:
             with holding(self.model, others), seeded_rng(0):
-                return replace(self.part, noise=(), noise_at=()).call(self.model)[:, slice(*pieces[0])]
+                return replace(self.part, noise=(), noise_at=()).call(self.model)[:, pieces[0]]
 
         with suppress(*REFUSALS):
             if not torch.equal(drawn({}), drawn({name: nn.Parameter(FAR * p) for name, p in rest.items()})):
@@ -449,13 +449,13 @@ class SignalPass:
             return {}
         at, targets = y.detach(), self.part.targets
         z, now = noise_like(at, self.part) * flat, loss.of_all(at, targets)
-        for first, end in pieces_of(self.part):
+        for piece in pieces_of(self.part):
             step, alike = torch.zeros_like(z), False
-            step[:, first:end] = z[:, first:end]
+            step[:, piece] = z[:, piece]
             with suppress(*REFUSALS):  # of a loss that cannot be called with such
                 others = [loss.of_all(at + each, targets) for each in (step, BEYOND * step.abs())]  # or free nats
                 alike = all(bool(other == now) for other in others)  # else it reads what it has detached
-            z[:, first:end] *= alike
+            z[:, piece] *= alike
         edges = [get_gradient_edge(p) for p in zero.values()]
         found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
