@@ -126,11 +126,6 @@ class Graph:
         first = len(node.next_functions) - 2  # of the factors; a summand stands before them
         return position > first or (position == first and node.next_functions[-1][0] not in self.constant)
 
-    def _reads_linearly(self, node: Node, position: int) -> bool:
-        """Whether a node is a matrix product with a weight, of what it reads at this position."""
-        product = _PRODUCT.fullmatch(node.name()) and position == len(node.next_functions) - 2
-        return bool(product) and node.next_functions[-1][0] in self.constant
-
     def role_of(self, start: Node) -> Role:
         """Follow the output that a node wrote."""
         role = Role()
@@ -161,7 +156,8 @@ class Graph:
         if _TRANSPARENT.fullmatch(name):
             role.labels.update({"max"} if name.startswith("MaxPool") else ())
             return True
-        linear = self._reads_linearly(after, position) and _writes_linearly(start)
+        factor = _PRODUCT.fullmatch(name) and position == len(after.next_functions) - 2
+        linear = factor and not self._multiplies(after, position) and _writes_linearly(start)
         if linear or ("idle" in role.labels and _LAYER.match(name) and not position):
             role.labels.add("linear")
         if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
