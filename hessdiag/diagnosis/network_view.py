@@ -106,9 +106,9 @@ class Net:
         """The scale at which E[x²] stays, for the layer's nonlinearity; None where it is not known."""
         return next((CRITICAL[label] for label in self.layers[path].labels if label in CRITICAL), None)
 
-    def gain_of(self, path: str) -> ParameterSignals | None:
-        """The parameter called weight of a module."""
-        return self.named.get(f"{path}.weight".removeprefix("."))
+    def held(self, path: str, attribute: str) -> ParameterSignals | None:
+        """A parameter of a module, such as its bias, or the weight that is a gain."""
+        return self.named.get(f"{path}.{attribute}".removeprefix("."))
 
     def labelled(self, label: str) -> tuple[str, ...]:
         """Names of the weights, or gains, of layers with a label."""
@@ -116,12 +116,8 @@ class Net:
 
     def names_of(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Names of the weights, or gains, of layers; those without either have none."""
-        held = (self.weight_of.get(o) or self.gain_of(o) for o in paths)
-        return tuple(dict.fromkeys(p.name for p in held if p))
-
-    def bias_of(self, path: str) -> ParameterSignals | None:
-        """The bias of a module."""
-        return self.named.get(f"{path}.bias".removeprefix("."))
+        found = (self.weight_of.get(o) or self.held(o, "weight") for o in paths)
+        return tuple(dict.fromkeys(p.name for p in found if p))
 
     def name_of(self, path: str) -> str:
         """Name of the weight of a layer."""

@@ -59,11 +59,11 @@ def initial_loss(net: Net) -> Finding | None:
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
     if signals.output_sq < 1 and path and not logits:  # yet a bad guess: the bias does not know the labels
-        name = (net.bias_of(path) or net.weight_of[path]).name
+        name = (net.held(path, "bias") or net.weight_of[path]).name
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
         return Finding("HD101", graded(ratio, NUMBERS[0]), (name,), message, advice, ratio, note)
-    bias = None if net.head is None else net.bias_of(net.head)
+    bias = None if net.head is None else net.held(net.head, "bias")
     if bias and bias.weight_sq > MOSTLY * signals.output_sq:
         message = f"{what}: the bias {bias.name} makes most of the outputs."
         advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."

@@ -153,11 +153,11 @@ def norm_gain(net: Net) -> Finding | None:
     """HD207: a gain is far from one, without being zero or ending a residual branch, or enlarges such a branch."""
     hit = {p.name: p.weight_sq for p in net.parameters if "branch" in p.uses and p.weight_sq > GAIN}
     for path, layer in net.layers.items():
-        own = None if path in net.weight_of else net.gain_of(path)  # a table may normalise its rows
+        own = None if path in net.weight_of else net.held(path, "weight")  # a table may normalise its rows
         if "Norm" in layer.kind and "add" not in layer.labels and own and own.weight_sq > 0:
             if 0.5 < own.weight_sq < 2:
                 continue
-            bias = net.bias_of(path)
+            bias = net.held(path, "bias")
             written = layer.out_sq - (bias.weight_sq if bias else 0.0)  # as the gain acts: Gemma's is 1 + weight
             gain_sq = max(written, 1e-300) if layer.x_sq >= SMALL else own.weight_sq
             hit |= {} if 1 / GAIN < gain_sq < GAIN else {own.name: gain_sq}
@@ -174,7 +174,7 @@ def below_epsilon(net: Net) -> Finding | None:
     hit: dict[str, float] = {}
     sources: list[str] = []
     for path, layer in net.layers.items():
-        gain = net.gain_of(path)
+        gain = net.held(path, "weight")
         if not layer.normalises or not gain or not 0.5 < gain.weight_sq < 2 or not layer.x_sq * layer.x_varies > 0:
             continue
         share = 1.0 if math.isclose(layer.out_sq, layer.x_sq, rel_tol=1e-3) else layer.out_sq / gain.weight_sq
@@ -298,11 +298,11 @@ def _is_idle(net: Net, p: ParameterSignals) -> bool:
 def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
-        own, bias = net.gain_of(path), net.bias_of(path)
+        own, bias = net.held(path, "weight"), net.held(path, "bias")
         if path == net.head or not layer.x_varies > 0 or own is None or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
         if layer.normalises and own.weight_sq == 0 and not net.signals.output_varies > 0:
-            gains = [p for o, each in net.layers.items() if each.normalises and (p := net.gain_of(o))]
+            gains = [p for o, each in net.layers.items() if each.normalises and (p := net.held(o, "weight"))]
             zeros = tuple(p.name for p in gains if p.weight_sq == 0)
             message = f"Gains of {listed(zeros)} are zero: nothing passes the normalisation, and outputs are the same."
             advice = f"Start them at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
