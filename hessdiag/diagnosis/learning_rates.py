@@ -98,8 +98,7 @@ def learning_rates(
     for name in optimizers:
         check_choice("optimizer", name, tuple(FACTORS))
     settings = Settings(per="batch", mode=mode, class_dim=class_dim, output=output, seed=seed)
-    read: dict[str, Any] = {"batch_dim": batch_dim, "examples": examples, "output": output}
-    given = batches_for(model, inputs, targets, loss=loss, **read)
+    given = batches_for(model, inputs, targets, loss=loss, batch_dim=batch_dim, examples=examples, output=output)
     first = next(given)
     look = None if callable(loss) else partial(first.look, model, "batch")  # a loss may draw, too
     with preserve_state(model, seed=seed, mode=mode, call=look, loss=loss):
