@@ -341,7 +341,7 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = f"Return a sigmoid of the outputs of {first}, or these as they are if the loss takes logits."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
     if unasked := _unasked(net):
-        return Finding("HD113", *unasked)
+        return unasked
     if signals.unbounded and net.head is not None:
         message = "The loss falls without end as outputs rise: it wants log-probabilities, or targets no larger than 1."
         advice = "End the network in `log_softmax`, scale the targets, or look for a wrong sign or minimum in the loss."
@@ -420,30 +420,27 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
 FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
 
 
-Asked = tuple[Severity, tuple[str, ...], str, str, float, float]
-
-
-def _dropping(signals: Signals) -> Asked | None:
+def _dropping(signals: Signals) -> Finding | None:
     """HD113 of what a dropout takes from the outputs, or from all of some examples."""
     if path := signals.dropped_whole:
         what = f"{path} drops whole examples in training: it takes (B, C, L) for one of (C, H, W)."
-        return "warning", (), what, "Take `nn.Dropout`, or `nn.Dropout1d` of (B, C, L).", 1.0, 0.0
+        return Finding("HD113", "warning", (), what, "Take `nn.Dropout`, or `nn.Dropout1d` of (B, C, L).", 1.0, 0.0)
     if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
         share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
         of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
         what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."
         advice = "Pass the share to drop, not that to keep, and leave out a dropout behind the last layer."
-        return grade, (), what, advice, share, 0.5
+        return Finding("HD113", grade, (), what, advice, share, 0.5)
     return None
 
 
-def _unasked(net: Net) -> Asked | None:
+def _unasked(net: Net) -> Finding | None:
     """What of HD113 is no layer's: a loss that asks for no outputs which differ, or for the opposite of the targets."""
     signals = net.signals
     if signals.broadcast:
         what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
-        return "fault", (), what, advice, 1.0, 0.0
+        return Finding("HD113", "fault", (), what, advice, 1.0, 0.0)
     if dropping := _dropping(signals):
         return dropping
     if signals.stuck:
@@ -451,28 +448,28 @@ def _unasked(net: Net) -> Asked | None:
         if zeros and signals.output_varies == 0:
             what = "all examples have the same outputs, where the loss has no gradient."
             advice = f"Draw {listed(zeros)} at random ({how_drawn(net, zeros[0])})."
-            return "fault", zeros, f"Through zeros in {listed(zeros)} {what}", advice, 0.0, 0.0
+            return Finding("HD113", "fault", zeros, f"Through zeros in {listed(zeros)} {what}", advice, 0.0, 0.0)
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
-        return "fault", (), what, advice, 0.0, 0.0
+        return Finding("HD113", "fault", (), what, advice, 0.0, 0.0)
     if signals.undefined > RARE:
         what = f"In 1 batch of {1 / signals.undefined:.0f}, of some examples alone, the loss is NaN or infinite (0/0)."
         advice = "Divide by at least one, `count.clamp(min=1)`, or leave out a batch without targets."
-        return "warning", (), what, advice, signals.undefined, RARE
+        return Finding("HD113", "warning", (), what, advice, signals.undefined, RARE)
     if signals.floor > OUT_OF_REACH or signals.takes:  # which tell more
         return None
     if signals.swing < SWING:
         usual, least = trimmed(100 * SWING), short(100 * signals.swing)
         what = f"Whatever the outputs, the loss changes by {least} % (usual: above {usual} %): it normalises them away."
         severity, advice = graded(-signals.swing, -SWING, -FLAT), "Look for a sum or norm over a wrong axis in it."
-        return severity, (), what, advice, signals.swing, SWING
+        return Finding("HD113", severity, (), what, advice, signals.swing, SWING)
     if signals.agrees < AGAINST:
         what = "The loss falls as the outputs move away from the targets: its sign is the opposite one."
-        return "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST
+        return Finding("HD113", "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST)
     if signals.learnable < LEARNABLE:
         what = "The loss is least where the outputs are constant, whatever the targets are: it asks for no input."
         advice = "Look at its sign, and at the targets: a hinge takes ±1, not 0 and 1."
-        return "warning", (), what, advice, signals.learnable, LEARNABLE
+        return Finding("HD113", "warning", (), what, advice, signals.learnable, LEARNABLE)
     return None
 
 
