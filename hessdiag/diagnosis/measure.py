@@ -76,12 +76,11 @@ def measure(  # noqa: PLR0913, keyword-only options
             problem, mixed = _meeting(problem, settings, whole, error), set()
 
     def moments(problem: Problem, examples: int) -> tuple[Problem, Sums, tuple[Signals | None, str]]:
-        how: dict[str, Any] = {"chunk": _chunk(problem, memory), "mixed": mixed, "signals": examples}
+        chunk = _chunk(problem, memory)
         try:
-            return problem, *sum_moments(problem, settings, **how)
+            return problem, *sum_moments(problem, settings, chunk=chunk, mixed=mixed, signals=examples)
         except CoupledError as error:
-            problem = _meeting(problem, settings, whole, error)
-            return problem, *sum_moments(problem, settings, **how)
+            return moments(_meeting(problem, settings, whole, error), examples)
 
     measured: list[Measured] = []
     for batch in batches:
@@ -109,7 +108,7 @@ def measure(  # noqa: PLR0913, keyword-only options
 
 def _meeting(problem: Problem, settings: Settings, whole: bool, error: CoupledError) -> Problem:
     """In a quick diagnosis, what runs through a network in which examples meet: it is there to see all the same."""
-    if not settings.quick or problem.noted.get("meeting") or not whole:
+    if not settings.quick or "meeting" in problem.noted or not whole:
         raise error
     few = problem.batch.narrow(0, checks.MORE)
     with checks.moved(problem.model, settings.seed) if checks.alike(few.call(problem.model)) else nullcontext():
