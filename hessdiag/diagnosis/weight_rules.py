@@ -226,9 +226,7 @@ ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 
 def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
-    zero = [p for p in net.parameters if p.trainable and p.gradient == "zero" and not _is_idle(net, p)]
-    stuck = [p for p in zero if not re.fullmatch(r"weight_hh_.*_reverse", p.attribute)]  # the last output alone is read
-    stuck = [p for p in stuck if not (_is_sent(net, p) or "one key" in p.uses or _starts_empty(net, p))]
+    stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero" and not _is_meant(net, p)]
     stuck.sort(key=net.place, reverse=True)
     bare = (p for p in stuck if len(p.shape) > 1 or (p.numel > 1 and not re.search("weight|bias", p.attribute)))
     telling = sorted(bare, key=lambda p: p.weight_sq > 0)  # zeros first
@@ -266,18 +264,22 @@ def _neighbourhood(p: ParameterSignals) -> str:
     return owner.rpartition(".")[0] if p.attribute == "weight" else owner
 
 
-def _is_sent(net: Net, p: ParameterSignals) -> bool:
-    """Whether a layer reads zeros alone, and what writes these learns through it: until they are others, as spikes."""
-    reads = [layer for o in p.owners if (layer := net.layers.get(o)) and layer.x_sq == 0 < layer.x_gradient_sq]
-    writers = {o for layer in reads for o in layer.sources}
-    return any(each.gradient == "some" and writers & {*each.owners} for each in net.parameters)
-
-
-def _starts_empty(net: Net, p: ParameterSignals) -> bool:
-    """Whether a module writes zeros, and others of its stack learn: attention among a decoder's queries of zeros."""
-    writes = [layer for o in p.owners if (layer := net.layers.get(o)) and "attention" in layer.labels]
-    learn = any(each.gradient == "some" and net.siblings[each.name] == net.siblings[p.name] for each in net.parameters)
-    return learn and bool(writes) and all(layer.out_sq == 0 for layer in writes)
+def _is_meant(net: Net, p: ParameterSignals) -> bool:
+    """Whether a gradient of zero is no fault: of attention to one key; of a reversed recurrence whose last output alone
+    is read; of a layer to which nothing of this batch was sent, as to an expert; of one that reads zeros, while what
+    writes these learns through it, as spikes; or of attention that writes zeros, as among a decoder's queries of zeros,
+    while others of its stack learn.
+    """
+    if "one key" in p.uses or re.fullmatch(r"weight_hh_.*_reverse", p.attribute):
+        return True
+    layers = [net.layers[owner] for owner in p.owners if owner in net.layers]
+    learning = [each for each in net.parameters if each.gradient == "some"]
+    writers = {o for layer in layers if layer.x_sq == 0 < layer.x_gradient_sq for o in layer.sources}
+    attends = [layer.out_sq for layer in layers if "attention" in layer.labels]
+    sent = any(writers & {*each.owners} for each in learning)
+    stack = any(net.siblings[each.name] == net.siblings[p.name] for each in learning)
+    idle = bool(layers) and not any(layer.samples for layer in layers)
+    return idle or sent or (stack and bool(attends) and not any(attends))
 
 
 def _unmoved(net: Net) -> Finding | None:
@@ -287,12 +289,6 @@ def _unmoved(net: Net) -> Finding | None:
     message = f"The gradients of {count} outputs are zero, whatever the weights are, not so that of the loss."
     advice = "Look for inputs handed on in their place; of derivatives take smooth activations: a ReLU's second is 0."
     return Finding("HD401", "warning", (), message, advice, 0.0, 0.0)
-
-
-def _is_idle(net: Net, p: ParameterSignals) -> bool:
-    """Whether nothing of this batch was sent to the layer, as to an expert."""
-    layers = [net.layers[owner] for owner in p.owners if owner in net.layers]
-    return bool(layers) and all(layer.samples == 0 for layer in layers)
 
 
 def dead(net: Net) -> Finding | None:
