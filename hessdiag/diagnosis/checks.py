@@ -456,13 +456,12 @@ def _is_level(y: Tensor) -> bool:
 
 def _is_blind_to_level(model: nn.Module, part: Batch, y: Tensor, level: Tensor) -> bool:
     """Whether outputs stay when examples exchange the means of inputs, and these tell the targets' level (B,)."""
-    values = part.leaves
-    for number, x in enumerate(values[:-1]):
+    for x in part.leaves[:-1]:
         if x.is_floating_point() and len(x) == len(y) and x[0].numel() >= LEVELS:
-            others = [*values]
-            others[number] = _with_means(x, means := _means(x).flip(0))
-            tells = float(torch.corrcoef(torch.stack([means.flip(0).to(level), level]))[0, 1]) > TOLD
-            if tells and _largest(part.with_leaves(others).call(model).detach() - y) < SLIGHT * _largest(y.flip(0) - y):
+            means = _means(x)
+            tells = float(torch.corrcoef(torch.stack([means.to(level), level]))[0, 1]) > TOLD
+            other = part.with_leaves([_with_means(x, means.flip(0)) if v is x else v for v in part.leaves])
+            if tells and _largest(other.call(model).detach() - y) < SLIGHT * _largest(y.flip(0) - y):
                 return True
     return False
 
