@@ -268,18 +268,17 @@ def raw_targets(net: Net) -> Finding | None:
     pulled = signals.pull > PULL and signals.bounded not in BOUNDED and (raw is None or raw.severity == "note")
     if path is None or not (squared or pulled):
         return None
-    size, usual = (root(target_sq), root(TARGET_SQ)) if squared else (short(signals.pull), trimmed(PULL))
-    where = path or "the model"
-    if squared:
-        deviation = root(signals.chance_loss)
-        message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
-        advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
-    else:
+    where, blocks = path or "the model", (net.name_of(path),)
+    if not squared:
+        size, usual = short(signals.pull), trimmed(PULL)
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
         advice = "Standardise the targets, or scale that term down."
-    grade: Severity = "fault" if squared and net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
-    value, limit = (target_sq, TARGET_SQ) if squared else (signals.pull, PULL)
-    return Finding("HD105", grade, (net.name_of(path),), message, advice, value, limit)
+        return Finding("HD105", "warning", blocks, message, advice, signals.pull, PULL)
+    size, usual, deviation = map(root, (target_sq, TARGET_SQ, signals.chance_loss))
+    message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
+    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
+    grade: Severity = "fault" if net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
+    return Finding("HD105", grade, blocks, message, advice, target_sq, TARGET_SQ)
 
 
 def operations(net: Net) -> Finding | None:
