@@ -99,7 +99,7 @@ def summed_fans(net: Net) -> Finding | None:
     if len(summed) < 2:
         return None
     blocks = tuple(p.name for p in summed)
-    message = f"{listed(blocks)} {'has' if len(blocks) == 1 else 'have'} Xavier's fans without the kernel's size."
+    message = f"{listed(blocks)} have Xavier's fans without the kernel's size."
     grade: Severity = "note" if net.normalised else "warning"
     return Finding("HD204", grade, blocks, message, "Use `nn.init.xavier_normal_` for each.", summed[0].kernel, 1.0)
 
