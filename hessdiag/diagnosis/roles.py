@@ -256,18 +256,16 @@ def attentions(
     """
     softmaxes = [each for each in graph.consumers if _SOFTMAX.fullmatch(each.name()) and each not in graph.constant]
     for node in softmaxes:
-        products = _products(graph, node)
-        one_key = any(weights is not None and weights.shape[-1] == 1 for weights in products)
-        if products:
+        if products := _products(graph, node):
             result, peaked = node._saved_result.detach(), math.nan
             rows = result.movedim(_dim_of(node), -1) if result.dim() > 2 else result[:0]
             rows = rows[(rows > 0).sum(-1) > 1]  # a mask may leave a row a single key
             if rows.numel() and _multiplies(node):
                 peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
-            astray = any(map(_is_astray, products))
-            labels = {"one key"} if one_key else {"astray"} if astray else set()
-            padding = any(_sees_padding(result, each) for each in inputs)
-            yield written_by(node, layers, owners), peaked, labels | ({"padding"} if padding else set())
+            one_key = any(weights is not None and weights.shape[-1] == 1 for weights in products)
+            labels = {"one key"} if one_key else {"astray"} if any(map(_is_astray, products)) else set()
+            labels |= {"padding"} if any(_sees_padding(result, each) for each in inputs) else set()
+            yield written_by(node, layers, owners), peaked, labels
 
 
 def _multiplies(softmax: Node) -> bool:
