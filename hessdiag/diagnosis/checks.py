@@ -281,11 +281,9 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
     sides, y = torch.eye(few.size, dtype=torch.bool), seen.y.detach()
     z = only(torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y), sides)
     found = backpropagate(seen.y, [call.output_edge for call in seen.calls], z)
-    back = [*range(few.size)][::-1]
-    try:
+    back, turned = [*range(few.size)][::-1], y
+    with suppress(HessdiagError):  # it wants them sorted
         turned = call_alone(problem.model, few.select(back)).detach()[back]
-    except HessdiagError:  # it wants them sorted
-        turned = y
     ordered = _largest(turned - y) > SAME[y.dtype] * _largest(y)
     sizes = [c.output_shape[0] / few.size for c in seen.calls]  # more rows may be positions ahead of examples
     told = [size == 1 or (ordered and size.is_integer()) for size in sizes]
@@ -295,11 +293,9 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
 
 def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> Tensor:
     """By how much outputs of examples change where weights are off by one rounding: of few, where it turns a sign."""
-    try:
-        with torch.no_grad(), moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
-            return (part.call(model) - y).abs()
-    except REFUSALS:
-        return torch.zeros_like(y)
+    with suppress(*REFUSALS), torch.no_grad(), moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
+        return (part.call(model) - y).abs()
+    return torch.zeros_like(y)
 
 
 def halves_of(part: Batch, seed: int) -> Tensor:

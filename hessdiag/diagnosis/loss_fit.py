@@ -495,12 +495,11 @@ def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: 
         moved[:, piece] += step
         return float(loss.of_all(moved, targets).detach())
 
-    try:
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         now, ways = at(0.0), [(at(step), at(2 * step)) for step in (FAR, -FAR)]
-    except Exception:  # a loss of the user's, of outputs that it was not made for
-        return False
-    slopes = [((now - there) / FAR, (there - beyond) / FAR) for there, beyond in ways]
-    return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
+        slopes = [((now - there) / FAR, (there - beyond) / FAR) for there, beyond in ways]
+        return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
+    return False
 
 
 LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
@@ -602,17 +601,16 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
     def there(y: Tensor) -> Tensor:
         return y[:, place - 1] if y.shape[1] == len(one) else y[:, :, place - 1]
 
-    try:
+    with suppress(Exception):  # a model that takes no other tokens there, or two examples that are alike
         place = int(places[(places - len(one) // 2 - 1).abs().argmin()])
         leaves[number] = torch.stack([one, torch.cat([other[:place], one[place:]])])  # there, and later
         leaves[number][0, place - 1] = other[place - 1]
         with fixed_statistics() as taken:
             changed = there(few.with_leaves(leaves).call(model).detach())
             now = there(y.detach() if len(y) == 2 and not any(taken) else few.call(model).detach())  # rounding differs
-    except Exception:  # a model that takes no other tokens there, or two examples that are alike
-        return None
-    before, after = (now - changed).abs().flatten(1).amax(1) > SEEN * now.abs().max()
-    return bool(before), bool(after)
+        before, after = (now - changed).abs().flatten(1).amax(1) > SEEN * now.abs().max()
+        return bool(before), bool(after)
+    return None
 
 
 SEEN = 1e-5  # of the largest output, beyond rounding

@@ -161,8 +161,8 @@ def prescribe(
         raise HessdiagError(f"{type(model).__name__} cannot be copied to try scales on ({one_line(error)})") from error
     left_out = _left_out(before, scaled, replace(stream[0], output=options.get("output")).narrow(0, TRIED))
     if not (names := [block.name for block in before.weights if block.name not in left_out]):
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in list(left_out.items())[:1])
-        raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({reasons})")
+        first = next((f"{name}: {reason}" for name, reason in left_out.items()), "")
+        raise HessdiagError(f"no weight of {type(model).__name__} can be balanced ({first})")
     blind = scale_invariant(before)  # what cannot be scaled but counts sets the level
     level = geometric_mean([before[name].avg_sq_singular_value for name in left_out if name not in blind])
     if math.isnan(level):
