@@ -141,7 +141,7 @@ def _of_constant(
         z = row.expand_as(y).contiguous()
         return loss(bound(z) if bound else z, targets)
 
-    try:
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         some, theirs = tried or (y, targets)
         small = some / max(1e3 * float(some.abs().max()), 1e-30)
         whole, half = (float(loss(each, theirs).detach()) for each in (small, small / 2))
@@ -153,11 +153,10 @@ def _of_constant(
             least, row = _descended(lambda z: of(z, bound), mean)
             constant = min(constant, least)
             found += [(least, bound(row.expand_as(y).contiguous()) if bound else row)] * many
-    except Exception:  # a loss of the user's, of outputs that it was not made for
-        return math.nan, math.nan, math.nan
-    told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
-    least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
-    return least, mean_sq(row), constant
+        told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
+        least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
+        return least, mean_sq(row), constant
+    return math.nan, math.nan, math.nan
 
 
 ROWS_PER_OUTPUT = 8  # fewer are fitted one by one
