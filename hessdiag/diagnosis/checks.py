@@ -411,13 +411,12 @@ def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0
         yield
 
 
-LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of the deviation of all outputs
+LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
 
 
 def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> float:
-    """By what share a loss of outputs (B, *out) were less, were the mean of each example's targets in its outputs, of
-    which the mean is the same for all, whatever the weights are, or does not change with that of its inputs, which
-    tells it; else 0.
+    """By what share a loss of outputs (B, *out) were less, were the mean of each example's targets in its outputs, that
+    stay when examples exchange the means of inputs, although these tell it; else 0.
     """
     targets, at = part.targets, y.detach()
     several = targets is not None and targets.is_floating_point() and min(len(at), at[0].numel()) >= LEVELS
@@ -426,12 +425,13 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
     with suppress(*REFUSALS):  # of a loss or a model that takes no such numbers
         level, now = _means(targets).to(at), float(loss.of_all(at, targets))
         gain = 1 - float(loss.of_all(_with_means(at, level), targets)) / now
-        if gain > LEVEL and _is_level(at):
-            with moved(model, 0, 1.0):
-                if _is_level(part.call(model)):
+        for x in part.leaves[:-1] if gain > LEVEL else ():
+            if x.is_floating_point() and len(x) == len(at) and x[0].numel() >= LEVELS:
+                means = _means(x)
+                tells = float(torch.corrcoef(torch.stack([means.to(level), level]))[0, 1]) > TOLD
+                other = part.with_leaves([_with_means(x, means.flip(0)) if v is x else v for v in part.leaves])
+                if tells and _largest(other.call(model).detach() - at) < SLIGHT * _largest(at.flip(0) - at):
                     return gain
-        if gain > LEVEL and _is_blind_to_level(model, part, at, level):
-            return gain
     return 0.0
 
 
@@ -443,23 +443,6 @@ def _means(values: Tensor) -> Tensor:
 def _with_means(values: Tensor, means: Tensor) -> Tensor:
     """Examples (B, ...) moved to other means (B,)."""
     return values + (means - _means(values)).view(-1, *[1] * (values.dim() - 1))
-
-
-def _is_level(y: Tensor) -> bool:
-    """Whether all examples' outputs have one mean."""
-    return float(_means(y).std()) < SLIGHT * float(y.detach().std())
-
-
-def _is_blind_to_level(model: nn.Module, part: Batch, y: Tensor, level: Tensor) -> bool:
-    """Whether outputs stay when examples exchange the means of inputs, and these tell the targets' level (B,)."""
-    for x in part.leaves[:-1]:
-        if x.is_floating_point() and len(x) == len(y) and x[0].numel() >= LEVELS:
-            means = _means(x)
-            tells = float(torch.corrcoef(torch.stack([means.to(level), level]))[0, 1]) > TOLD
-            other = part.with_leaves([_with_means(x, means.flip(0)) if v is x else v for v in part.leaves])
-            if tells and _largest(other.call(model).detach() - y) < SLIGHT * _largest(y.flip(0) - y):
-                return True
-    return False
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Every number comes from the loss and a few calls of it with other outputs, not f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,12 +20,12 @@ from torch.autograd.graph import get_gradient_edge
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, chance_loss
 from hessdiag.derivatives.magnitude import mean_sq
-from hessdiag.derivatives.targets import sums_to_one
+from hessdiag.derivatives.targets import class_dimension, sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import Calls, felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import DISTANCE, Bound, axes_apart, ending, holds_sigmoid, joined_at, unchanged
-from hessdiag.errors import REFUSALS
+from hessdiag.diagnosis.roles import DISTANCE, Bound, dim_of, ending, holds_sigmoid, joined_at, unchanged
+from hessdiag.errors import REFUSALS, HessdiagError
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, backpropagate, leaves_of, numbers_written, parents_of, walk
 
@@ -99,9 +100,15 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
 
 def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
     """Tell of a softmax at the end over another dimension than the classes'."""
-    if axes := axes_apart(y.grad_fn, y, targets):
-        what = f"The softmax at the end runs over dimension {axes[0]} of the outputs, where classes are in {axes[1]}."
-        calls.tell(what, f"Take it over the classes: `dim={axes[1]}`.")
+    *_, node = unchanged(y.grad_fn)
+    sized = re.match("(Log)?SoftmaxBackward", node.name()) and node._saved_result.shape == y.shape
+    with suppress(HessdiagError):  # of targets that are no classes
+        if targets is not None and sized and y.dim() > 2:
+            own = dim_of(node) % y.dim()
+            dim = class_dimension(y, targets, asked=None, usual=own)
+            if own != dim and (not targets.is_floating_point() or sums_to_one(targets, dim)):
+                what = f"The softmax at the end runs over dimension {own} of the outputs, where classes are in {dim}."
+                calls.tell(what, f"Take it over the classes: `dim={dim}`.")
 
 
 def _are_shares(y: Tensor, last: str) -> bool:

@@ -258,7 +258,7 @@ def attentions(
     for node in softmaxes:
         if products := _products(graph, node):
             result, peaked = node._saved_result.detach(), math.nan
-            rows = result.movedim(_dim_of(node), -1) if result.dim() > 2 else result[:0]
+            rows = result.movedim(dim_of(node), -1) if result.dim() > 2 else result[:0]
             rows = rows[(rows > 0).sum(-1) > 1]  # a mask may leave a row a single key
             if rows.numel() and _multiplies(node):
                 peaked = float((rows.amax(-1) > NEARLY_ALL).double().mean())
@@ -292,7 +292,7 @@ def _sees_padding(weights: Tensor, tokens: Tensor) -> bool:
 
 def _is_of_one(node: Node) -> bool:
     sized = _SOFTMAX.fullmatch(node.name()) and node._saved_result.dim()
-    return bool(sized and node._saved_result.shape[_dim_of(node)] == 1)
+    return bool(sized and node._saved_result.shape[dim_of(node)] == 1)
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:
@@ -476,21 +476,6 @@ def ending(root: Node, y: Tensor, pieces: Sequence[slice]) -> tuple[tuple[str, .
     return (names, bound) if bound else ((_NONLINEARITIES.get(last, last),), None)
 
 
-def axes_apart(root: Node, y: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
-    """The dimension over which a softmax wrote outputs (B, *out), and that in which targets have classes, if others."""
-    *_, node = unchanged(root)
-    sized = re.fullmatch("(Log)?Softmax", _operation(node.name())) and node._saved_result.shape == y.shape
-    if targets is None or not sized or y.dim() < 3:
-        return None
-    own, dims = _dim_of(node) % y.dim(), range(1, y.dim())
-    if targets.is_floating_point():
-        classes = [dim for dim in dims if targets.shape == y.shape and sums_to_one(targets, dim)]
-    else:
-        fit = [dim for dim in dims if targets.shape == (*y.shape[:dim], *y.shape[dim + 1 :])]
-        classes = [dim for dim in fit if int(targets.max()) < y.shape[dim]]
-    return (own, classes[0]) if classes and own not in classes else None
-
-
 def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
     """The same of one output; the first operation alone reads free numbers, the others what it writes."""
     found: list[tuple[str, Bound, Bound]] = []
@@ -522,7 +507,7 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
         return ("relu6" if (low, high) == (0, 6) else "clamp"), lambda z: z + (cut(z) - z).detach(), cut
     result = getattr(node, "_saved_result", None)
     if name in ("Softmax", LOG) and isinstance(result, Tensor):
-        shape, dim, function = result.shape, _dim_of(node), F.log_softmax if name == LOG else F.softmax
+        shape, dim, function = result.shape, dim_of(node), F.log_softmax if name == LOG else F.softmax
 
         def over(z: Tensor) -> Tensor:  # all of it, or positions or the like that were taken from it
             return function(z.view(shape), dim).view(z.shape) if z.numel() == shape.numel() else function(z, -1)
@@ -550,7 +535,7 @@ _RANGES: dict[str, tuple[Bound, Bound]] = {
 }  # fmt: skip
 
 
-def _dim_of(softmax: Node) -> int:
+def dim_of(softmax: Node) -> int:
     """The dimension of a softmax; torch shows negative ones as unsigned."""
     return int((softmax._saved_dim + 2**63) % 2**64 - 2**63)
 

@@ -24,7 +24,7 @@ from hessdiag.diagnosis.network_view import (
 )
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import root, short, trimmed, whole
-from hessdiag.results.signals import ALIKE, Signals
+from hessdiag.results.signals import ALIKE
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 TABLES = (3.0, 20.0, 100.0)  # of whose rows each is shrunk by itself
@@ -55,6 +55,8 @@ def initial_loss(net: Net) -> Finding | None:
     steep = surely > warn and signals.bounded in BOUNDED  # near in probabilities may be far in logits
     near = signals.output_sq < 1 or signals.chance_sq > SMALLER * signals.output_sq  # the targets are reached from here
     if not surely > note / 2 or (near and not (classes or steep)) or raw_inputs(net) or raw_targets(net):
+        return None
+    if (met := meeting(net)) and met.severity != "note":  # as sums over the batch
         return None
     what = f"The initial loss is {short(ratio)}× that of a constant guess (usual: below {trimmed(note)}×)"
     path = net.head or next((o for o in signals.sources if steep and o in net.weight_of), None)
@@ -419,20 +421,6 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
 FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
 
 
-def _dropping(signals: Signals) -> Finding | None:
-    """HD113 of what a dropout takes from the outputs, or from all of some examples."""
-    if path := signals.dropped_whole:
-        what = f"{path} drops whole examples in training: it takes (B, C, L) for one of (C, H, W)."
-        return Finding("HD113", "warning", (), what, "Take `nn.Dropout`, or `nn.Dropout1d` of (B, C, L).", 1.0, 0.0)
-    if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
-        share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
-        of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
-        what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."
-        advice = "Pass the share to drop, not that to keep, and leave out a dropout behind the last layer."
-        return Finding("HD113", grade, (), what, advice, share, 0.5)
-    return None
-
-
 def _unasked(net: Net) -> Finding | None:
     """What of HD113 is no layer's: a loss that asks for no outputs which differ, or for the opposite of the targets."""
     signals = net.signals
@@ -440,8 +428,12 @@ def _unasked(net: Net) -> Finding | None:
         what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), what, advice, 1.0, 0.0)
-    if dropping := _dropping(signals):
-        return dropping
+    if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
+        share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
+        of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
+        what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."
+        advice = "Pass the share to drop, not that to keep, and leave out a dropout behind the last layer."
+        return Finding("HD113", grade, (), what, advice, share, 0.5)
     if signals.stuck:
         zeros = tuple(p.name for p in net.weights if p.weight_sq == 0)
         if zeros and signals.output_varies == 0:

@@ -66,7 +66,6 @@ MOST_TRIED = 32  # parameters without a gradient that are changed one by one, el
 REPEATED, FAR = 0.1, 2.0  # of the examples; of the weights, to others
 SEVERAL = 16  # outputs that are compared first, and columns of a table
 POOLED = 9  # positions
-ONE_EXAMPLE = {nn.Dropout1d: 2, nn.Dropout2d: 3, nn.Dropout3d: 4}  # dimensions of one alone
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
@@ -209,10 +208,8 @@ class SignalPass:
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
-    def _note_dropout(self, path: str, module: _DropoutNd, args: tuple[Any, ...], out: Any) -> None:
+    def _note_dropout(self, path: str, module: _DropoutNd, _: Any, out: Any) -> None:
         self.shares[path] = module.p
-        if module.p and [v.dim() for v in args[:1]] == [ONE_EXAMPLE.get(type(module))] and self.part.size > 1:
-            self.noted.setdefault("dropped_whole", path)
         self.kept[getattr(out, "grad_fn", None)] = path  # of one that returns more, too
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:

@@ -159,7 +159,6 @@ class Signals(Record):
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
-        dropped_whole: name of a dropout that takes a batch for one example, and drops whole ones.
         level: by how much the loss were less, did outputs follow the mean of each example, of which they do not.
         pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
             loss over its slope.
@@ -218,7 +217,6 @@ class Signals(Record):
     summed: float = 0.0
     dropped: str = ""
     dropped_share: float = 0.0
-    dropped_whole: str = ""
     level: float = 0.0
     pull: float = math.nan
     fitted_loss: float = math.nan

@@ -594,11 +594,6 @@ def unlevelled(m: Any, x: Tensor) -> Tensor:
     return m.g(m.f(x - mean).relu()) + (mean if m.back else 0)
 
 
-def even(m: Any, x: Tensor) -> Tensor:
-    y = m.g(m.f(x).relu())
-    return y if m.back else F.layer_norm(y, y.shape[1:])
-
-
 def decoded(m: Any, x: Tensor) -> Tensor:
     """As DETR does: its first attention reads zeros alone."""
     y = torch.zeros_like(m.q).expand(len(x), -1, -1)
@@ -969,18 +964,14 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"keys for queries: {key}", lambda key=key: net(lambda m, x: m.last(m.part(x)), last=nn.Linear(4, 3), part=net(
         lambda m, x: m.k(x).softmax(1) * (m.k if key else m.q)(x), k=nn.Linear(4, 4), q=nn.Linear(4, 4))), (X, T), None,
         said) for key, said in ((False, ""), (True, "HD403"))),
-    *((f"levels taken away by {way.__name__}, put back: {back}", lambda way=way, back=back: net(way, back=back, f=nn.
-        Linear(12, 16), g=nn.Linear(16, 12)), (SERIES, SERIES.flip(1)), None, said)
-        for way in (unlevelled, even) for back, said in ((True, ""), (False, "HD120"))),
+    *((f"levels taken away, put back: {back}", lambda back=back: net(unlevelled, back=back, f=nn.Linear(12, 16), g=nn.
+        Linear(16, 12)), (SERIES, SERIES.flip(1)), None, said) for back, said in ((True, ""), (False, "HD120"))),
     *((f"a softmax over dimension {dim}", lambda dim=dim: net(lambda m, x: m.f(x).softmax(dim), f=nn.Conv2d(3, 4, 1)),
         (torch.randn(8, 3, 5, 6), torch.randint(4, (8, 5, 6))), lambda p, t: -p.gather(1, t[:, None]).mean(), said)
         for dim, said in ((1, ""), (-1, "HD113"))),
     *((f"a grid of size {size}", lambda size=size: net(lambda m, x: F.grid_sample(m.f(x), size * m.g(x).permute(0, 2, 3,
         1), align_corners=False).flatten(1), f=nn.Conv2d(3, 2, 1), g=nn.Conv2d(3, 2, 1)), (torch.randn(8, 3, 5, 6),),
         lambda y, t: (y - 1).square().mean(), said) for size, said in ((0.1, ""), (20, "HD120"))),
-    *((f"{type(drop).__name__} of sequences", lambda drop=drop: nn.Sequential(nn.Conv1d(3, 8, 1), nn.ReLU(), drop, nn
-        .Flatten(), nn.Linear(40, 3)), (torch.randn(16, 3, 5), T), None, said)
-        for drop, said in ((nn.Dropout1d(0.2), ""), (nn.Dropout2d(0.2), "HD113"))),
     *((f"drawn by {draw}", lambda draw=draw: net(lambda m, x: (m.up(getattr(torch.distributions.Normal(h := m.down(x),
         1.0), draw)()), h), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X, X), lambda y, t: F.mse_loss(y[0], t) + y[1]
         .square().mean() / 9, said) for draw, said in (("rsample", ""), ("sample", "HD403"))),
@@ -988,9 +979,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         .arange(30.0).view(5, 6)).sum((1, 2))[:, None], f=nn.Conv2d(3, 1, 1)), (torch.randn(8, 3, 5, 6), 15 + torch
         .randn(8, 1)), None, said) for of, end, said in (("numbers", nn.Identity(), ""), ("shares", nn.Sigmoid(),
         "HD113"))),
-    ("attention by distance, which is sharp", lambda: net(lambda m, x: m.last((-9 * (m.f(x) - torch.arange(8.0).view(8,
-        1)).square()).softmax(1).mT @ m.e(x)).mean(1), f=nn.Linear(4, 1), e=nn.Linear(4, 8), last=nn.Linear(8, 3)),
-        (torch.randn(16, 8, 4), T), None, ""),
+    ("attention by distance, which is sharp", lambda: net(lambda m, x: m.last((-99 * (m.f(x) - torch.linspace(-1, 1, 8)
+        [:, None]).square()).softmax(1).mT @ m.e(x)).mean(1), f=nn.Linear(4, 1), e=nn.Linear(4, 8), last=nn.Linear(8,
+        3)), (torch.randn(16, 8, 4), T), None, ""),
     ("attention among queries of zeros", lambda: net(decoded, own=nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=
         True) for _ in range(2)), other=nn.MultiheadAttention(8, 2, batch_first=True), last=nn.Linear(8, 3),
         q=nn.Parameter(torch.randn(5, 8))), (torch.randn(16, 6, 8), T), None, ""),
