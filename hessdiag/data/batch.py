@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, is_dataclass, replace
-from functools import partial
 from itertools import compress, zip_longest
 from typing import Any
 
@@ -307,7 +306,8 @@ class Batch:
         """
         check_choice("examples", examples, ("batch", "one", "either"))
         given, examples = _arguments(inputs, examples)
-        args, kwargs = tree_map_only(Tensor, partial(_own_or_common, examples), given)
+        given = tree_map_only(Tensor, lambda v: v if v.dim() or examples == "one" else Common(v), given)
+        args, kwargs = tree_map_only(Tensor, lambda v: v if v.layout is torch.strided else Common(v), given)
         if isinstance(targets, (tuple, list, Mapping)) and tensors_in(targets):
             batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
             asked = Layout.of(targets, size=None if batch.structure else batch.size)
@@ -342,9 +342,7 @@ class Batch:
         pairs = [] if dims is None else [pair for pair in zip(leaves, dims, strict=True) if isinstance(pair[0], Tensor)]
         fit = [d is None or (isinstance(d, int) and -v.dim() <= d < max(v.dim(), 1)) for v, d in pairs]
         if not pairs and any(isinstance(value, Common) for value in leaves):
-            raise HessdiagError(
-                "inputs are sparse or one number: pass inputs.to_dense(), or examples='one' beside dense"
-            )
+            raise HessdiagError("inputs are sparse or one number: pass inputs.to_dense(), or examples='one'")
         if not pairs or not all(fit):
             raise HessdiagError(f"batch_dim {batch_dim!r}: pass a dimension of the inputs, or one for each of them")
         kept = tuple(dim % max(value.dim(), 1) for value, dim in pairs if dim is not None)
@@ -668,10 +666,6 @@ def _finite(value: Tensor) -> Tensor:
     if not (bool(ends.isfinite().all()) or bool(((value == 0) | (value == -math.inf)).all())):
         raise HessdiagError("inputs hold NaN or infinite values: clean the data first")
     return value
-
-
-def _own_or_common(examples: str, value: Tensor) -> Tensor | Common:
-    return value if value.layout is torch.strided and (value.dim() or examples == "one") else Common(value)
 
 
 def _arguments(inputs: Any, examples: str) -> tuple[tuple[tuple[Any, ...], Mapping[str, Any]], str]:

@@ -24,14 +24,12 @@ from hessdiag.errors import REFUSALS
 from hessdiag.results.numbers import short, whole
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-TAKES = dict.fromkeys(("cross_entropy", "log_softmax", "logsumexp"), "logits") | dict.fromkeys(
-    ("nll_loss", "kl_div"), "logarithms"
-)
+TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "logsumexp": "logits"}
+TAKES |= {"nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 LOGARITHMS = ("log", "log2", "log10")
-LEFT, SEVERAL = 0.1, 8  # of the targets
-SATURATING = 10.0  # logits, whose gradient may be zero by rounding
+LEFT, SEVERAL, SATURATING = 0.1, 8, 10.0  # of the targets; logits whose gradient may be zero by rounding
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 

@@ -229,11 +229,8 @@ def at_its_end(node: Node) -> dict[str, float]:
     return _what_it_did(last, _NONLINEARITIES.get(_operation(last.name()), ""))
 
 
-NEARLY_ALL = 0.99  # of a row's weight
+NEARLY_ALL, MOSTLY_INSIDE = 0.99, 0.5  # of a row's weight; of the places that are sampled
 CLOSE = 1e-3  # of norms to each other
-
-
-MOSTLY_INSIDE = 0.5  # of the places that are sampled
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
 

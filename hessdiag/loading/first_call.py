@@ -169,8 +169,8 @@ def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Setting
         if asked:
             shape = f"a tensor of shape {tuple(returned.shape)}, " if isinstance(returned, Tensor) else ""
             none = f"{shape}no loss, a scalar: pass labels too, take a mean, or name the loss"
-            cut = "a loss without a gradient: what it is made of is detached, or computed under torch.no_grad()"
-            raise HessdiagError(f"loss 'model': the model returned {none if value is None else cut}")
+            what = none if value is None else "a loss without a gradient: look for detach, or torch.no_grad()"
+            raise HessdiagError(f"loss 'model': the model returned {what}")
         return None
     try:
         which: Any = some.output
