@@ -94,7 +94,10 @@ def _between_places(values: Tensor, examples: int, channel: int) -> float:
         return math.nan
     few = values.movedim(example_dim(values.shape, examples), 0)[:2]
     places = few.movedim(channel, 1).flatten(2).permute(2, 0, 1)
-    return second_moment(places, len(places))[1] if len(places) > POOLED else math.nan
+    if len(places) <= POOLED:
+        return math.nan
+    alike = bool((places == places[:1]).all())  # to the bit: scores that are small now are not stuck
+    return 0.0 if alike else max(second_moment(places, len(places))[1], TINY)
 
 
 def example_dim(shape: torch.Size, examples: int) -> int:

@@ -228,7 +228,9 @@ def cannot_learn(net: Net) -> Finding | None:
     """HD401: gradients that are exactly zero, and stay it when the other weights learn."""
     stuck = [p for p in net.parameters if p.trainable and p.gradient == "zero" and not _is_meant(net, p)]
     stuck.sort(key=net.place, reverse=True)
-    bare = (p for p in stuck if len(p.shape) > 1 or (p.numel > 1 and not re.search("weight|bias", p.attribute)))
+    learn = {net.siblings[p.name] for p in net.parameters if p.gradient in ("some", "later")}
+    free = {p for p in stuck if p.numel > 1 and not re.search("weight|bias", p.attribute)}
+    bare = (p for p in stuck if len(p.shape) > 1 or (p in free and net.siblings[p.name] not in learn))
     telling = sorted(bare, key=lambda p: p.weight_sq > 0)  # zeros first
     if not telling:
         return _unmoved(net)
@@ -409,18 +411,13 @@ def unused(net: Net) -> Finding | None:
         return Finding("HD403", severity, tuple(unread), message, advice, float(len(unread)), 0.0)
     forgotten = [p.name for p in names if net.siblings[p.name] in used and len(p.shape) > 1]
     forgotten = [o for o in forgotten if "expert" not in o.lower() and not _is_last(net, o)]  # some experts may rest
-    part = {p.name: (p.owners[0].rpartition(".")[0], p.kind, p.shape) for p in net.parameters if len(p.shape) > 1}
-    beside = {at for name, at in part.items() if at[0] and net.named[name] not in names}  # as queries beside keys
-    called = {re.sub(r"\d+", "#", p.name) for p in net.parameters if p not in names}
-    mixed_up = [p.name for p in names if part.get(p.name) in beside and re.sub(r"\d+", "#", p.name) not in called]
-    first = forgotten or mixed_up
-    blocks = tuple(first + [p.name for p in names if p.name not in first])
+    blocks = tuple(forgotten + [p.name for p in names if p.name not in forgotten])
     while_on = ", while they do on the same layers at other depths" if forgotten else ""
     message = f"The outputs do not depend on {listed(blocks)}{while_on}."
     advice = "Call the layer in the forward pass, or leave it out."
     learn = any(p.gradient in ("some", "later") for p in net.parameters if p.trainable and len(p.shape) > 1)
     tables = [p for p in names if p.shape and p.numel >= TABLE * p.shape[-1] and _stands_alone(net, p)]
-    severity = "warning" if first or tables or not learn else "note"
+    severity = "warning" if forgotten or tables or not learn else "note"
     return Finding("HD403", severity, blocks, message, advice, float(len(blocks)), 0.0)
 
 

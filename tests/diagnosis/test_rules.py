@@ -961,9 +961,6 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"cosines over {size} in a loss inside", lambda size=size: net(lambda m, x: F.cross_entropy(F.normalize(m.f(x))
         @ F.normalize(m.g(x)).T / size, torch.arange(len(x))), f=nn.Linear(4, 8), g=nn.Linear(4, 8), own=nn.Parameter(
         torch.ones(()))), (X,), "model", said) for size, said in ((0.1, ""), (1, "HD113"))),
-    *((f"keys for queries: {key}", lambda key=key: net(lambda m, x: m.last(m.part(x)), last=nn.Linear(4, 3), part=net(
-        lambda m, x: m.k(x).softmax(1) * (m.k if key else m.q)(x), k=nn.Linear(4, 4), q=nn.Linear(4, 4))), (X, T), None,
-        said) for key, said in ((False, ""), (True, "HD403"))),
     *((f"levels taken away, put back: {back}", lambda back=back: net(unlevelled, back=back, f=nn.Linear(12, 16), g=nn.
         Linear(16, 12)), (SERIES, SERIES.flip(1)), None, said) for back, said in ((True, ""), (False, "HD120"))),
     *((f"a softmax over dimension {dim}", lambda dim=dim: net(lambda m, x: m.f(x).softmax(dim), f=nn.Conv2d(3, 4, 1)),
