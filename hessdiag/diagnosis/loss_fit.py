@@ -316,14 +316,15 @@ def _agreement(moved: Tensor, targets: Tensor) -> float:
 
 
 def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
-    """The chance of a batch of such examples alone as have no finite loss of their own; 0 where none has one."""
-    finite, size = 0, len(y)
+    """The chance of a batch of such examples alone as have no finite loss, alone or together; 0 where all have none."""
+    alone, size = list[int](), len(y)
     with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
         for n in range(size):
-            finite += math.isfinite(_of_some(loss, y, targets, slice(n, n + 1)))
-            if (1 - finite / size) ** size < RARE:
+            alone += [n] * (not math.isfinite(_of_some(loss, y, targets, [n])))
+            if (1 - (n + 1 - len(alone)) / size) ** size < RARE:
                 return 0.0
-        return (1 - finite / size) ** size if finite else 0.0
+        if len(alone) < size and not math.isfinite(_of_some(loss, y, targets, alone)):
+            return (len(alone) / size) ** size
     return 0.0
 
 
@@ -467,7 +468,7 @@ def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bo
     return False
 
 
-def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice) -> float:
+def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice | list[int]) -> float:
     """The loss of some of the examples."""
     return float(loss.of_all(y[some], None if targets is None else targets[some]).detach())
 
