@@ -67,8 +67,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
-    if bool(given.any()) or len(endless) > 1:  # of which a part of the loss is, too; or of different inputs
-        asked.pop("learnable", None)
+    asked.pop("learnable" if bool(given.any()) or len(endless) > 1 else "", None)  # a part of the loss is of these, too
     asked.pop("agrees" if DISTANCE in names else "", None)  # which is small where two are alike
     tell_more(calls, own, loss, model, part, **asked)
     _tell_axes(calls, y, targets)
