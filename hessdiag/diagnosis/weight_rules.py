@@ -362,10 +362,10 @@ def frozen(net: Net) -> Finding | None:
 
 
 def _adapted(net: Net, frozen: ParameterSignals) -> bool:
-    """Whether smaller matrices of its module, or of the one around it, learn in its place, as in LoRA."""
+    """Whether smaller matrices of its module, or of the one around it, learn in its place, as in LoRA, or free ones."""
     around = (f"{frozen.owners[0]}.", frozen.owners[0].rpartition(".")[0] + ".")
     beside = (p for p in net.parameters if p.trainable and len(p.shape) > 1 and p.name.startswith(around))
-    return any(min(p.shape) < min(frozen.shape) for p in beside)
+    return any(min(p.shape) < min(frozen.shape) or not re.search("weight|bias", p.attribute) for p in beside)
 
 
 def detached(net: Net) -> Finding | None:

@@ -990,6 +990,10 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"one example alone in all sums: {alone}", lambda: nn.Linear(4, 3), (X, X[:, :3] * ((torch.arange(16) == 0)[:,
         None] | (torch.arange(16)[:, None] % 3 == torch.arange(3)) & (not alone))), lambda y, t: ((t != 0) * (y - t)
         .square()).sum(0).div((t != 0).sum(0)).mean(), said) for alone, said in ((False, ""), (True, "HD113"))),
+    *((f"frozen beside a square: {free}", lambda free=free: nn.Sequential(*(layer for n in range(5) for layer in (net(
+        lambda m, x: m.base(x) + (x @ m.a if free else 0), base=nn.Linear(4, 4).requires_grad_(n != 2), **({"a": nn.
+        Parameter(torch.randn(4, 4))} if free else {})), nn.ReLU())), nn.Linear(4, 3)), (X, T), None, said)
+        for free, said in ((True, ""), (False, "HD403"))),
     ("logits that saturate", lambda: net(lambda m, x: 400 * m.f(x), f=nn.Linear(4, 3)), (X, X[:, :3].gt(0).float()),
         F.binary_cross_entropy_with_logits, "HD101"),
 ]  # fmt: skip
