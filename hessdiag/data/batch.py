@@ -306,8 +306,9 @@ class Batch:
         """
         check_choice("examples", examples, ("batch", "one", "either"))
         given, examples = _arguments(inputs, examples)
-        given = tree_map_only(Tensor, lambda v: v if v.dim() or examples == "one" else Common(v), given)
-        args, kwargs = tree_map_only(Tensor, lambda v: v if v.layout is torch.strided else Common(v), given)
+        args, kwargs = tree_map_only(
+            Tensor, lambda v: v if v.layout is torch.strided and (v.dim() or examples == "one") else Common(v), given
+        )
         if isinstance(targets, (tuple, list, Mapping)) and tensors_in(targets):
             batch = cls.of(inputs, None, batch_dim=batch_dim, examples=examples)
             asked = Layout.of(targets, size=None if batch.structure else batch.size)
