@@ -415,8 +415,8 @@ LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlati
 
 
 def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> float:
-    """By what share a loss of outputs (B, *out) were less, were the mean of each example's targets in its outputs, that
-    stay when examples exchange the means of inputs, although these tell it; else 0.
+    """The share of a loss that outputs (B, *out) moved to the mean of each example's targets would take away, where
+    they stay as they are when examples exchange the means of inputs, which tell it; else 0.
     """
     targets, at = part.targets, y.detach()
     several = targets is not None and targets.is_floating_point() and min(len(at), at[0].numel()) >= LEVELS

@@ -67,8 +67,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
-    asked.pop("learnable" if bool(given.any()) or len(endless) > 1 else "", None)  # a part of the loss is of these, too
-    asked.pop("agrees" if DISTANCE in names else "", None)  # which is small where two are alike
+    unsure = {"learnable": bool(given.any()) or len(endless) > 1, "agrees": DISTANCE in names}  # of parts; of distances
+    asked = {key: value for key, value in asked.items() if not unsure.get(key)}
     tell_more(calls, own, loss, model, part, **asked)
     _tell_axes(calls, y, targets)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
@@ -104,7 +104,7 @@ def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
     with suppress(HessdiagError):  # of targets that are no classes
         if targets is not None and sized and y.dim() > 2:
             own = dim_of(node) % y.dim()
-            dim = class_dimension(y, targets, asked=None, usual=own)
+            dim = class_dimension(y, targets, usual=own)
             if own != dim and (not targets.is_floating_point() or sums_to_one(targets, dim)):
                 what = f"The softmax at the end runs over dimension {own} of the outputs, where classes are in {dim}."
                 calls.tell(what, f"Take it over the classes: `dim={dim}`.")

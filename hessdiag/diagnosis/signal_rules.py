@@ -92,8 +92,8 @@ def _excesses(net: Net) -> dict[str, float]:
     ends = [net.name_of(net.head)] if net.head else [p.name for p in net.matrices if "output" in p.uses]
     if not (ends or net.weights):  # products of tables
         ends = [p.name for p in net.matrices if p.weight_sq]
-    scalars = {p.name: p.weight_sq * p.gradient_sq for p in net.parameters if p.numel == 1 and p.trainable}
-    scalars = {name: size for name, size in scalars.items() if "bias" not in net.named[name].attribute}
+    alone = [p for p in net.parameters if p.numel == 1 and p.trainable and "bias" not in p.attribute]
+    scalars = {p.name: p.weight_sq * p.gradient_sq for p in alone}
     if not ends and scalars and net.signals.output_sq > LARGE:  # a temperature
         return {worst_first(scalars)[0]: net.signals.output_sq}
     if ends and (not net.head or net.signals.output_sq > 4 * net.layers[net.head].out_sq):  # multiplied behind the head

@@ -159,7 +159,7 @@ class Signals(Record):
         outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
-        level: by how much the loss were less, did outputs follow the mean of each example, of which they do not.
+        level: share of the loss that the mean of each example would take away, which outputs do not follow; else 0.
         pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
             loss over its slope.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
