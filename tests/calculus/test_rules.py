@@ -141,6 +141,7 @@ def test_convolutions_in_other_dimensions(kind, size):
     (nn.ReLU, 1 / 2, 1 / 2), (lambda: nn.LeakyReLU(0.5), 5 / 8, 5 / 8), (nn.Tanh, 1, 1),
     (lambda: nn.Dropout(0.5), 2, 2), (lambda: cut(lambda x: 3 * x), 9, 9), (lambda: nn.AvgPool2d(2), 1 / 4, 1 / 16),
     (lambda: nn.AdaptiveAvgPool2d(1), 1 / 64, 1 / 64**2),
+    (lambda: nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(64)), 1 / 4, 1 / 16),  # of rows, without channels
 ])  # fmt: skip
 def test_the_papers_own_rules(operation, forward, backward):
     layers = [nn.Conv2d(3, 4, 3, bias=False), Mark(), operation(), Mark(), nn.Flatten(), nn.LazyLinear(10)]

@@ -11,18 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessdiag.calculus.graph import (
-    NOT_IN_PAPER,
-    VIEWS,
-    Call,
-    Pieces,
-    Ref,
-    Step,
-    Unknown,
-    UnsupportedError,
-    transposed,
-    viewed,
-)
+from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Pieces, Ref, Step, Unknown, UnsupportedError, transposed
 from hessdiag.calculus.moments import (
     Activation,
     Before,
@@ -75,10 +64,8 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], along: in
     def back(g: Gradient) -> Gradient:
         if channels:
             back_sq = (distinct(g.sq).mean(-1, keepdim=True) * (g.sq.shape[-1] / x.sq.shape[-1])).expand(x.sq.shape)
-        elif call.operation.target in VIEWS:
-            back_sq = viewed(g.sq, x.sq.shape)
         else:
-            back_sq = transposed(function, x.sq, g.sq, along)
+            back_sq = call.sent_back(function, x.sq, g.sq, along)
         return Gradient(back_sq, 0.0 if apart else g.site_correlation * taken, g.example_correlation, g.profile)
 
     before = x.before if sq.dim() == x.sq.dim() else None
@@ -153,23 +140,9 @@ def average_pool(call: Call) -> Step:
 
     `kernel`: E[y²] = ((1 - c) E[x²] + c E[x²] K) / K with c the correlation between positions.
     """
-    if "kernel_size" in call.arguments:
-        return _averaged(call, _entries_of_window(call))
-    return _averaged(call, math.prod(call.at(call.first).sq.shape[2:]) / math.prod(call.shape[2:]))
-
-
-def mean(call: Call) -> Step:
-    """The mean over dimensions, as of global pooling."""
-    x = call.activation("self")
-    dims = call.arguments.get("dim") or range(x.sq.dim())
-    if any(d % x.sq.dim() == 0 for d in dims):
-        raise UnsupportedError("a mean over examples")
-    return _averaged(call, math.prod(x.sq.shape[d] for d in dims))
-
-
-def _averaged(call: Call, count: float) -> Step:
-    """y = the mean of `count` entries."""
     x = call.at(call.first)
+    window = "kernel_size" in call.arguments
+    count = _entries_of_window(call) if window else x.sq.numel() / math.prod(call.shape)  # K
     coherent = call.applied(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
     sq = (1 - x.site_correlation) * call.applied(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq)), float(average(coherent))
@@ -187,6 +160,14 @@ def _averaged(call: Call, count: float) -> Step:
     return Step(replace(x.weakened(sq, share), positions=positions), ((call.first, back),))
 
 
+def mean(call: Call) -> Step:
+    """The mean over dimensions, as of global pooling."""
+    dims = call.activation("self").sq.dim()
+    if any(d % dims == 0 for d in call.arguments.get("dim") or range(dims)):
+        raise UnsupportedError("a mean over examples")
+    return average_pool(call)
+
+
 def max_pool(call: Call) -> Step:
     """No rule in the paper. `paper` lets E[x²] pass and shares the gradient among the K entries.
 
@@ -200,9 +181,8 @@ def max_pool(call: Call) -> Step:
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
     before = x.before or Before(leaky_relu(1.0), x.mean, x.near)
-    count = _entries_of_window(call)
-    correlation = max(before.site_correlation, before.mean)
-    growth, together, steeper, lean = respond_of_largest(before.phi, before.mean, correlation, count)
+    seen = (before.phi, before.mean, before.site_correlation, _entries_of_window(call))
+    growth, together, steeper, lean = respond_of_largest(*seen)
     window = call.arguments
     average_pool: Callable[..., Tensor] = getattr(F, f"avg_pool{len(shape) - 2}d")
     if any(dilation != 1 for dilation in window["dilation"]):
