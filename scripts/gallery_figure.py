@@ -21,8 +21,6 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter  # n
 from strangers.gallery import CASES  # noqa: E402
 
 from hessdiag.view import plots  # noqa: E402
-from hessdiag.view.plots import style  # noqa: E402
-from hessdiag.view.plots.style import frame  # noqa: E402
 
 STEM = ROOT / "figures" / "gallery"
 COLUMNS = 3
@@ -49,7 +47,7 @@ SHOWN = {  # in README, with what is found before the repair
 def draw(runs: Sequence[Mapping[str, Any]], window: int, cases: Sequence[str], *, title: str, note: str) -> Figure:
     """One panel a case: loss against step, three seeds and their mean."""
     rows = -(-len(cases) // COLUMNS)
-    with style.context("ticks"):
+    with plots.context("ticks"):
         figure = Figure(figsize=(8.3, 2.6 * rows + 0.4))
         panels = figure.subplots(rows, COLUMNS, squeeze=False)
         for axes, name in zip(panels.flat, cases, strict=False):
@@ -60,12 +58,12 @@ def draw(runs: Sequence[Mapping[str, Any]], window: int, cases: Sequence[str], *
             axes.set_axis_off()
         for axes in panels[:, 0]:
             axes.set_ylabel("training loss")
-        frame(figure, title=title, note=note)
+        plots.frame(figure, title=title, note=note)
     return figure
 
 
 def _draw_case(axes: Axes, name: str, own: Mapping[str, Mapping[str, Any]], window: int) -> None:
-    blue, orange = style.COLOURS[:2]
+    blue, orange = plots.COLOURS[:2]
     seen = []
     for variant, colour in (("before", orange), ("after", blue)):
         run = own[variant]
@@ -84,10 +82,10 @@ def _draw_case(axes: Axes, name: str, own: Mapping[str, Mapping[str, Any]], wind
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(name, loc="left", fontsize=style.TEXT, fontweight="bold")
-    axes.legend(frameon=False, loc="upper right", fontsize=style.TEXT, handlelength=1.2, borderaxespad=0.1)
+    axes.set_title(name, loc="left", fontsize=plots.TEXT, fontweight="bold")
+    axes.legend(frameon=False, loc="upper right", fontsize=plots.TEXT, handlelength=1.2, borderaxespad=0.1)
     axes.set_xlim(0, None)
-    axes.tick_params(labelsize=style.TEXT)
+    axes.tick_params(labelsize=plots.TEXT)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 

@@ -5,16 +5,11 @@ from __future__ import annotations
 import sys
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hessdiag.cli.options import Csv, Curvature, FailOn, Fit, Html, MaxSpread, Model, Plots, Subject, grouped
 from hessdiag.cli.printing import Printing, fail, gate_findings, gate_spread
 from hessdiag.errors import HessdiagError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from hessdiag.results.report import Report
 
 
 @grouped
@@ -26,6 +21,7 @@ def diagnose(
     if curvature.quick and max_spread is not None:
         raise HessdiagError("--max-spread is of the curvature, which --quick leaves out: pass one of them")
     source, prepared = subject.prepare(model, say=printing.say)
+    import hessdiag
     from hessdiag.diagnosis.diagnose import diagnose_prepared
     from hessdiag.parallel.processes import launched
 
@@ -36,16 +32,14 @@ def diagnose(
         )  # fmt: skip
     if processes.rank > 0:
         return
-    printing.draw(lambda: _figures(report), plots)
+
+    def figures() -> dict[str, Any]:
+        maps = {"heatmap": hessdiag.plots.draw_heatmap(report)} if report.heatmap.names else {}
+        return maps | {"layers": hessdiag.plots.draw_layers(report)}
+
+    printing.draw(figures, plots)
     printing.show(report, csv=csv, html=html)
     gate_spread(report.spread["avg_sq_singular_value"], max_spread)
     if fail_on and report.signals is None:
         fail(f"{report.verdict.sentence.rstrip('.')}, for --fail-on {fail_on}")
     gate_findings(report.findings, fail_on)
-
-
-def _figures(report: Report) -> dict[str, Figure]:
-    from hessdiag import plots
-
-    maps = {"heatmap": plots.draw_heatmap(report)} if report.heatmap.names else {}
-    return maps | {"layers": plots.draw_layers(report)}

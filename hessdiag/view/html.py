@@ -23,7 +23,6 @@ from hessdiag.results.report import Report, block_table, layer_table
 from hessdiag.results.setups import InitCheck
 from hessdiag.results.text_table import printable
 from hessdiag.view import plots
-from hessdiag.view.plots.style import rendered
 
 ELSEWHERE = ("blocks", "heatmap", "skipped", "versions", "findings", "signals", "signals_missing")
 
@@ -54,7 +53,7 @@ def _page(report: Report) -> str:
 
 def _picture(figure: Figure) -> tuple[str, int]:
     """Address and width of an image: as one, a figure can neither run anything nor reach the rest of the page."""
-    svg = base64.b64encode(rendered(figure, "svg")).decode()
+    svg = base64.b64encode(plots.rendered(figure, "svg")).decode()
     return f"data:image/svg+xml;base64,{svg}", round(96 * float(figure.get_figwidth()))
 
 
