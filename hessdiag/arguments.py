@@ -153,8 +153,7 @@ def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str
 def matching(patterns: str | Sequence[str] | None, names: Sequence[str]) -> set[str]:
     """Return the names of parameters that match a pattern such as `"layers.*.fc?"`, or whose modules' do; None: all.
 
-    Raises:
-        HessdiagError: a pattern matches none.
+    A pattern that matches none is refused.
     """
     if patterns is None:
         return set(names)

@@ -310,6 +310,10 @@ class Call:
         name = next(name for name, value in self.arguments.items() if value == self.first)
         return self.operation.run({name: tensor})
 
+    def sent_back(self, function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor, along: int | None) -> Tensor:
+        """Compute Aᵀ v as `transposed` does, for what the operation makes of its first tensor, or a part of that."""
+        return viewed(v, like.shape) if self.operation.target in VIEWS else transposed(function, like, v, along)
+
 
 VIEWS = tuple(f"aten.{name}" for name in ("view", "_unsafe_view", "reshape", "flatten", "unflatten"))
 

@@ -24,6 +24,10 @@ from hessdiag.network.torch_state import seeded_rng
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+FEW = 4096  # entries that are not looked at one by one
+ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
+NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -183,11 +187,6 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], *names: str) ->
     """Average attributes, by sizes."""
     total = sum(sizes) or 1.0
     return {n: float(sum(s * getattr(m, n) for s, m in zip(sizes, moments, strict=True)) / total) for n in names}
-
-
-FEW = 4096  # entries that are not looked at one by one
-ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
-NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from hessdiag.results.prediction import BlockPrediction, Prediction
 from hessdiag.results.records import versions
 
 Uses = Sequence[tuple[Operation, Step]]  # of a parameter: the operations that apply it, in execution order
+MOVES = ("reshaping", "copying")  # operations that change no number
+EVEN = 10.0  # roles whose γ are closer than this are called alike
 
 
 def uses(found: Propagation) -> dict[str, Uses]:
@@ -157,10 +159,6 @@ def predict(
         model=type(model).__name__, init=init or "as given", loss=loss, moments=moments, weights_from=weights.source,
         versions=versions(),
     )  # fmt: skip
-
-
-MOVES = ("reshaping", "copying")  # operations that change no number
-EVEN = 10.0  # roles whose γ are closer than this are called alike
 
 
 def imbalance(

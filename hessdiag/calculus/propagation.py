@@ -20,6 +20,11 @@ from hessdiag.calculus.rules.elementwise import ANGLES, add, multiply, of_angle,
 from hessdiag.data.seeds import stream
 from hessdiag.errors import HessdiagError
 
+SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
+FIXED = "fixed numbers"
+PRODUCTS = ("aten.matmul", "aten.bmm")
+KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
+
 
 def initial_values(
     graph: Graph, weights: WeightMoments, inputs: InputMoments
@@ -46,9 +51,6 @@ def initial_values(
 
 def _of_numbers(actual: Tensor, name: str) -> Activation:
     return Activation(actual.double().square(), example_correlation=1.0, parameter=name, **alike(actual))
-
-
-SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,6 @@ def softmax_moments(q: float, classes: int) -> tuple[float, float]:
     p: Tensor = torch.softmax(math.sqrt(q) * logits, dim=1)
     squares, cubes = p.square().sum(1), p.pow(3).sum(1)
     return float(squares.mean() + 1 - 2 / classes), float((squares - 2 * cubes + squares.square()).mean())
-
-
-FIXED = "fixed numbers"
-PRODUCTS = ("aten.matmul", "aten.bmm")
-KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
 
 def place(operation: Operation) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 from hessdiag.curvature.norms import Curvature
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, sum_over
-from hessdiag.derivatives.backward import block_vjps, trace_blocks
+from hessdiag.derivatives.backward import block_vjps
 from hessdiag.derivatives.losses import unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.results.numbers import Array
@@ -31,7 +31,7 @@ def exact_per_example(problem: Problem, *, chunk: int) -> Curvature:
     batch, blocks = problem.batch, problem.blocks
 
     def measure(part: Batch) -> Sums:
-        seen = trace_blocks(problem, part)
+        seen = problem.trace(part)
         y = seen.y.detach()
         S = problem.loss.hessian_matrix(y, part.targets).double()  # (B, N, N)
         basis = _curved(S, torch.finfo(y.dtype).eps)
@@ -54,7 +54,7 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
     parts = list(batch.chunks(chunk))
     hessians, known = [], []
     for part in parts:
-        seen = trace_blocks(problem, part)
+        seen = problem.trace(part)
         y = seen.y.detach()
         hessians.append(problem.loss.hessian_matrix(y, part.targets).double())
         known.append(list(block_vjps(problem.model, part, blocks, seen, unit_cotangents(y))))

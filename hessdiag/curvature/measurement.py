@@ -13,7 +13,6 @@ from hessdiag.curvature.norms import Curvature, mean_of_some, rounding_of, unmea
 from hessdiag.curvature.probe import probe
 from hessdiag.curvature.sketch import drawn_by_size, sketch_per_example
 from hessdiag.data.memory import MemoryBudget
-from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import statistics_of
@@ -119,7 +118,7 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
     settings, count = within_batch(settings, examples=B, outputs=N)
 
     def within(examples: Sequence[int]) -> list[Curvature]:
-        shared = replace(problem, shape=shape, traced=trace_blocks(problem, problem.batch))
+        shared = replace(problem, shape=shape, traced=problem.trace(problem.batch))
         return [_measure(replace(shared, batch=problem.batch.among_all([i])), settings, memory) for i in examples]
 
     if count == B:

@@ -33,7 +33,7 @@ from hessdiag.curvature.norms import Curvature, mean_of, pair_sums, rounding_of,
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, is_out_of_memory, sum_over
 from hessdiag.data.seeds import gaussians, stream
-from hessdiag.derivatives.backward import FunctionalModel, block_vjps, logits_call, outputs_and_tangent, trace_blocks
+from hessdiag.derivatives.backward import FunctionalModel, block_vjps, logits_call, outputs_and_tangent
 from hessdiag.derivatives.losses import CrossEntropy, sides_of, unit_cotangents
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
@@ -113,7 +113,7 @@ def products_of(
 
     Those `across` examples are z_ik^T J_i J_j^T S z_jm of any two, (L, B, m, B, m).
     """
-    seen = trace_blocks(problem, part)
+    seen = problem.trace(part)
     sent = directions.cotangents(problem, part, seen, seed)
     B, m = part.size, len(sent)
     shape = (len(problem.blocks), B, m, B, m) if across else (len(problem.blocks), B, m, m)
@@ -209,7 +209,7 @@ def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
     """s_l of all blocks; none where each example has several output positions."""
     squares = [0.0] * len(problem.blocks)
     for part in problem.batch.narrow(0, SCALED_BY).chunks(1):
-        seen = trace_blocks(problem, part)
+        seen = problem.trace(part)
         if seen.y.dim() > 2:
             return ()
         z = gaussians(seed, "scales of a basis", part.numbers, (1, *seen.y.shape[1:])).to(seen.y)

@@ -190,9 +190,7 @@ def shares_dimension(values: Tensor, size: int | None) -> bool:
 
 def positions_apart(values: Tensor, size: int, dim: int) -> Tensor:
     """(size · positions, ...) as (size, positions, ...): of rows in that order, or for `dim` 1 the other."""
-    if dim:
-        return values.reshape(-1, size, *values.shape[1:]).movedim(1, 0)
-    return values.reshape(size, -1, *values.shape[1:])
+    return torch.unflatten(values, 0, (-1, size)).movedim(1, 0) if dim else torch.unflatten(values, 0, (size, -1))
 
 
 def held_by(returned: Any) -> Mapping[Any, Any]:

@@ -21,22 +21,16 @@ from torch.func import functional_call, vjp, vmap
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
 from hessdiag.derivatives.losses import Loss
-from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.torch_state import jvp
-from hessdiag.network.trace import LayerCall, Trace, backpropagate, gradients_of, owners_of, writes_outputs
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, gradients_of, writes_outputs
 
 Values = dict[str, Tensor]
 
 CONVOLVED = 2**20  # elements of an example that convolutions write, from which cotangents are sent back one by one
 PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is formed from them
-
-
-def trace_blocks(problem: Problem, part: Batch) -> Trace:
-    """Run one forward pass with the layers traced that have a structural rule."""
-    return problem.trace(part, owners_of(block for block in problem.blocks if block.structured))
 
 
 def block_vjps(
@@ -168,22 +162,19 @@ def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int)
     if not isinstance(module, CONVOLUTIONS):
         u = x.reshape(examples, -1, x.shape[-1]).mT  # (B, d, T)
         return LowRankJacobian.of(u, rows, transposed=not isinstance(module, nn.Linear))
-    B, C, n, T = rows.shape
-    if module.groups == 1 and module.in_channels * math.prod(module.kernel_size) < T:
+    if module.groups == 1 and module.in_channels * math.prod(module.kernel_size) < rows.shape[3]:
         return _formed_in_pieces(module, x, rows)
     u = _patches(module, x, examples=examples)
     if module.groups == 1:
         return LowRankJacobian.of(u, rows)
-    g = module.groups
-    per_group = rows.view(B, C, g, n // g, T).transpose(1, 2).reshape(B * g, C * (n // g), T)
-    J = torch.bmm(per_group, u.reshape(B * g, -1, T).mT)  # (B g, C n/g, d)
-    return DenseJacobian.of(J.view(B, g, C, n // g, -1).transpose(1, 2).flatten(2))
+    groups = (module.groups, -1)
+    J = torch.einsum("bcgnt,bgdt->bcgnd", torch.unflatten(rows, 2, groups), torch.unflatten(u, 1, groups))
+    return DenseJacobian.of(J.flatten(2))
 
 
 def _patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, *, examples: int) -> Tensor:
     """What the sites of each example read, (B, d groups, T)."""
-    patches = unfold(module, x)  # (R, d groups, sites)
-    return patches.view(examples, -1, *patches.shape[1:]).transpose(1, 2).flatten(2)
+    return torch.unflatten(unfold(module, x), 0, (examples, -1)).transpose(1, 2).flatten(2)
 
 
 def _formed_in_pieces(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi: Tensor) -> DenseJacobian:
@@ -215,9 +206,8 @@ def by_site(module: nn.Module, phi: Tensor, *, examples: int) -> Tensor:
     """Gradients (C, *output shape) in a layer's outputs as (B, C, channels, sites)."""
     if not isinstance(module, CONVOLUTIONS):
         return phi.reshape(len(phi), examples, -1, phi.shape[-1]).permute(1, 0, 3, 2)
-    flat = phi.flatten(3)  # (C, R, n, S)
-    C, R, n, S = flat.shape
-    return flat.reshape(C, examples, R // examples, n, S).permute(1, 0, 3, 2, 4).flatten(3)
+    rows = torch.unflatten(phi.flatten(3), 1, (examples, -1))  # (C, B, R / B, n, S)
+    return rows.permute(1, 0, 3, 2, 4).flatten(3)
 
 
 def unfold(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
@@ -279,6 +269,11 @@ class FunctionalModel:
         with emptied(self._caches):
             return batch.call(call)
 
+    def leaves_and_outputs(self, at: Mapping[str, Tensor], batch: Batch) -> tuple[Values, Tensor]:
+        """Copies of values that gradients are taken in, and the outputs there."""
+        leaves = {name: value.detach().clone().requires_grad_() for name, value in at.items()}
+        return leaves, self(leaves, batch)
+
 
 def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor) -> Values:
     """cotangent^T ∂y/∂W for blocks of any kind, (B, C, P) each, by reverse mode, of cotangents (C, B, *out).
@@ -300,8 +295,7 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
     found = []
     network.differentiable()
     for b in range(part.size):
-        leaves = leaves_of(at)
-        y = network(leaves, part.narrow(b, b + 1))
+        leaves, y = network.leaves_and_outputs(at, part.narrow(b, b + 1))
         each = [reverse_gradient(y, leaves, v) for v in cotangents[:, b : b + 1]]
         found.append({name: torch.stack([row[name].to_dense().flatten() for row in each]) for name in at})
     return {name: torch.stack([rows[name] for rows in found]) for name in at}
@@ -319,17 +313,11 @@ def outputs_and_tangent(
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # only the tangent is wanted, no graph
             y, moved, *_ = jvp(lambda values: network(values, batch), (dict(at),), (dict(r),))
             return y.detach(), moved.to(y).detach()  # torch's tangent of a scaled mean squared error is in float64
-    leaves = leaves_of(at)
     network.differentiable()
-    y = network(leaves, batch)
+    leaves, y = network.leaves_and_outputs(at, batch)
     v = torch.zeros_like(y, requires_grad=True)
     back = reverse_gradient(y, leaves, v, create_graph=True)
     return y.detach(), reverse_gradient(inner_product(back, r), {"v": v})["v"].detach()
-
-
-def leaves_of(at: Mapping[str, Tensor]) -> Values:
-    """Copies of values that gradients are taken in."""
-    return {name: value.detach().clone().requires_grad_() for name, value in at.items()}
 
 
 def inner_product(u: Mapping[str, Tensor], v: Mapping[str, Tensor]) -> Tensor:

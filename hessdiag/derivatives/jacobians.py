@@ -191,13 +191,13 @@ class LookupJacobian(Jacobian):
             padding: a row that gets no gradient.
         """
         rows, places = _distinct(numbers)
-        (B, C, _, n), K = phi.shape, rows.shape[1]
-        target = (places + K * torch.arange(B, device=places.device).unsqueeze(1)).flatten()
-        summed = phi.new_zeros(C, B * K, n).index_add_(1, target, _flat(phi))  # (C, B K, n)
+        B, C, _, n = phi.shape
+        summed = phi.new_zeros(B, C, rows.shape[1], n)
+        summed.scatter_add_(2, places[:, None, :, None].expand_as(phi), phi)
         if padding is not None:
-            summed[:, rows.flatten() == padding] = 0
+            summed.masked_fill_((rows == padding)[:, None, :, None], 0)
         fitted, size = fitting(summed)
-        return cls(rows, fitted.view(C, B, K, n).transpose(0, 1), height, size=size)
+        return cls(rows, fitted, height, size=size)
 
     def gram(self) -> Tensor:
         rows = self.phi.flatten(2)
@@ -216,18 +216,15 @@ class LookupJacobian(Jacobian):
         return total.flatten().mul_(self.size)
 
     def rows(self, numbers: Tensor, height: int) -> Tensor:
-        (B, C, K, n), wanted = self.phi.shape, numbers.shape[1]
         same = numbers.unsqueeze(2) == self.numbers.unsqueeze(1)  # (B, K', K)
         found, places = same.max(dim=2)  # the first: what is filled up with comes last
-        source = (places + K * torch.arange(B, device=places.device).unsqueeze(1)).flatten()
-        rows = _flat(self.phi).index_select(1, source).view(C, B, wanted, n)
-        return (rows * found.to(rows).unsqueeze(2)).transpose(0, 1)
+        rows = torch.stack([phi[:, chosen] for phi, chosen in zip(self.phi, places, strict=True)])
+        return rows * found[:, None, :, None]
 
     def dense(self) -> DenseJacobian:
         B, C, _, n = self.phi.shape
         J = self.phi.new_zeros(B, C, self.height, n)
-        for each, numbers, phi in zip(J, self.numbers, self.phi, strict=True):
-            each.index_add_(1, numbers, phi)
+        J.scatter_add_(2, self.numbers[:, None, :, None].expand_as(self.phi), self.phi)
         return DenseJacobian(J.flatten(2), size=self.size)
 
 
@@ -330,11 +327,6 @@ def _formed(u: Tensor, phi: Tensor) -> Tensor:
     """Σ_t φ_ct ⊗ u_t, (B, C, n d)."""
     B, C, n, T = phi.shape
     return torch.bmm(phi.reshape(B, C * n, T), u.mT).view(B, C, -1)
-
-
-def _flat(phi: Tensor) -> Tensor:
-    """(B, C, K, n) as (C, B K, n)."""
-    return phi.transpose(0, 1).flatten(1, 2)
 
 
 def _distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:

@@ -273,7 +273,7 @@ class CrossEntropy(Loss):
         if targets is None or self.label_smoothing or is_like_outputs(y, targets):
             return None
         counted = self._counted(y, targets)
-        return counted * _per_example(self._shares(y, targets), counted)
+        return counted * self._shares(y, targets, counted.dim())
 
     def _classes_last(self, values: Tensor, y: Tensor) -> Tensor:
         """A view of values like `y`, or of several like it, with the classes in the last dimension."""
@@ -283,7 +283,7 @@ class CrossEntropy(Loss):
         """p and s."""
         targets = required(self.name, targets)
         tau = self._tau(y, targets)
-        s = tau.sum(dim=-1, keepdim=True) * _per_example(self._shares(y, targets), tau)
+        s = tau.sum(dim=-1, keepdim=True) * self._shares(y, targets, tau.dim())
         return F.softmax(self._classes_last(y, y), dim=-1), s
 
     def _projected(self, y: Tensor, factor: Tensor, p: Tensor, z: Tensor) -> Tensor:
@@ -312,16 +312,13 @@ class CrossEntropy(Loss):
             return kept.to(y.dtype)
         return kept * self.weight.to(y)[torch.where(kept, targets, 0).long()]
 
-    def _shares(self, y: Tensor, targets: Tensor) -> Tensor:
-        """One over what each example's sum is divided by, (B,)."""
+    def _shares(self, y: Tensor, targets: Tensor, dims: int = 1) -> Tensor:
+        """One over what each example's sum is divided by, (B, 1, ...) of so many dimensions."""
+        shape = (len(y), *[1] * (dims - 1))
         if self.divisor is not None:
-            return y.new_full((len(y),), 1 / self.divisor)
-        number = self.divisors(y, targets)
+            return y.new_full(shape, 1 / self.divisor)
+        number = self.divisors(y, targets).view(shape)
         return 1 / torch.where(number > 0, number, 1)
-
-
-def _per_example(values: Tensor, like: Tensor) -> Tensor:
-    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hessdiag.data.batch import Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block
-from hessdiag.network.trace import NetworkShape, Trace, first_broken, looked_up_in_common, run_dry, trace
+from hessdiag.network.trace import NetworkShape, Trace, first_broken, looked_up_in_common, owners_of, run_dry, trace
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,14 @@ class Problem:
     traced: Trace | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
 
-    def trace(self, part: Batch, owners: Collection[str], *, keep_outputs: bool = False) -> Trace:
-        """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch."""
+    def trace(self, part: Batch, owners: Collection[str] | None = None, *, keep_outputs: bool = False) -> Trace:
+        """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch.
+
+        Without `owners`, those of blocks that have a structural rule are traced.
+        """
         if self.traced is not None and part.within is not None:
             return replace(self.traced, y=self.traced.y[list(part.within)])
+        owners = owners_of(block for block in self.blocks if block.structured) if owners is None else owners
         return trace(self.model, part, owners, in_common=looked_up_in_common(self.blocks), keep_outputs=keep_outputs)
 
     def read_as(self, blocks: Sequence[Block], skipped: Iterable[tuple[str, str]] = ()) -> Problem:

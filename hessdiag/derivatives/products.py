@@ -35,14 +35,7 @@ from torch.utils._pytree import tree_map
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import unless_out_of_memory
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.backward import (
-    FunctionalModel,
-    Values,
-    inner_product,
-    leaves_of,
-    outputs_and_tangent,
-    reverse_gradient,
-)
+from hessdiag.derivatives.backward import FunctionalModel, Values, inner_product, outputs_and_tangent, reverse_gradient
 from hessdiag.derivatives.losses import CallableLoss, Loss, MeanLoss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.errors import HessdiagError
@@ -77,8 +70,8 @@ def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping
 
 def hessian_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
     """As `hessian_forward`, by reverse mode alone: H is symmetric, so its rows are the gradient of ⟨gradient, r⟩."""
-    leaves = leaves_of(at)
-    value = loss.value(network(leaves, batch), batch.targets).sum()
+    leaves, y = network.leaves_and_outputs(at, batch)
+    value = loss.value(y, batch.targets).sum()
     gradient = reverse_gradient(value, {name: leaves[name] for name in r}, create_graph=True)
     return reverse_gradient(inner_product(gradient, r), leaves)
 
@@ -99,8 +92,8 @@ def ggn_plain(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, 
     """As `ggn_forward`, by reverse mode alone."""
     y, moved = outputs_and_tangent(network, {name: at[name] for name in r}, r, batch, forward_mode=False)
     curved = loss.hessian_product(y, batch.targets, moved)
-    leaves = leaves_of(at)
-    return reverse_gradient(network(leaves, batch), leaves, curved)
+    leaves, y = network.leaves_and_outputs(at, batch)
+    return reverse_gradient(y, leaves, curved)
 
 
 PRODUCTS: dict[str, dict[str, Product]] = {

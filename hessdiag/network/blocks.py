@@ -195,9 +195,7 @@ def swap_inputs_and_outputs(weight: Tensor, *, groups: int) -> Tensor:
     >>> swap_inputs_and_outputs(torch.empty(4, 3, 5), groups=2).shape
     torch.Size([6, 2, 5])
     """
-    first, second, *kernel = weight.shape
-    blocks = weight.detach().reshape(groups, first // groups, second, *kernel)
-    return blocks.transpose(1, 2).reshape(groups * second, first // groups, *kernel).clone()
+    return torch.unflatten(weight.detach(), 0, (groups, -1)).transpose(1, 2).flatten(0, 1).clone()
 
 
 def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> tuple[float, float, float]:

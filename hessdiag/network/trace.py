@@ -27,6 +27,7 @@ from hessdiag.results.numbers import short
 
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), or ((x, y) for x, y, *_ in loader), and"
+SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 APART += " arguments by name as one dict; a list that is one of them, as (inputs,)"
 
 
@@ -279,9 +280,6 @@ class _Watch:
         )  # fmt: skip
         self.entered = self.edge = None
         self.record(call)
-
-
-SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from hessdiag.calculus.moments import (
 )
 
 LARGE_SHIFT = 0.1  # of what it is added to, in second moments
+ANGLES = "angles of positions"  # cosines and sines of them, of which the numbers are not known
 
 
 def add(call: Call) -> Step:
@@ -115,9 +116,6 @@ def _beside(g: Gradient, x: Activation, other: Activation) -> Gradient:
     """The gradient of one factor of a product, as alike between positions as the gradient and the other factor are."""
     alone = _to_shape(g, x.sq.shape, distinct(other.sq))
     return replace(alone, site_correlation=g.site_correlation * other.site_correlation)
-
-
-ANGLES = "angles of positions"  # cosines and sines of them, of which the numbers are not known
 
 
 def of_angle(call: Call) -> Step:
