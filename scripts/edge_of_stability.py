@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import hessdiag
-from hessdiag.view.plots import save, style
+from hessdiag.view import plots
 
 RATE, EVERY, WIDTH, SCALE = 0.01, 50, 64, 20  # the scale makes 2 / rate one that this network reaches
 
@@ -53,10 +53,10 @@ def train(steps: int) -> list[dict[str, float]]:
 
 def draw(history: list[dict[str, float]]) -> Figure:
     steps = [record["step"] for record in history]
-    with style.context("whitegrid"):
+    with plots.context("whitegrid"):
         figure = Figure(figsize=(5.6, 3.0))
         axes = figure.subplots()
-        for key, colour in zip(("largest", "step"), style.COLOURS, strict=False):
+        for key, colour in zip(("largest", "step"), plots.COLOURS, strict=False):
             label = "λ_max" if key == "largest" else "along the step"
             axes.plot(steps, [record[f"sharpness/{key}"] for record in history], color=colour, label=label)
         axes.axhline(history[0]["sharpness/edge"], color="black", linestyle="--", linewidth=1, label="2 / rate")
@@ -64,7 +64,7 @@ def draw(history: list[dict[str, float]]) -> Figure:
         axes.set_ylabel("sharpness of the Hessian")
         note = f"tanh network 64-{WIDTH}-{WIDTH}-10 · digits, all 1,797 at each step · {SCALE}‖y − t‖² · rate {RATE}"
         handles, _ = axes.get_legend_handles_labels()
-        style.frame(figure, title="Gradient descent at the edge of stability", note=note, legend=handles)
+        plots.frame(figure, title="Gradient descent at the edge of stability", note=note, legend=handles)
     return figure
 
 
@@ -76,4 +76,4 @@ if __name__ == "__main__":
     found = train(arguments.steps)
     arguments.out.mkdir(exist_ok=True)
     (arguments.out / "edge_of_stability.json").write_text(json.dumps(found, indent=1) + "\n")
-    save(draw(found), arguments.out / "edge_of_stability")
+    plots.save(draw(found), arguments.out / "edge_of_stability")

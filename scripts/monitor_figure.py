@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from hessdiag import Monitor, init
 from hessdiag.models import StridedLeNet
-from hessdiag.view.plots import style
-from hessdiag.view.plots.style import frame, label_decades, save
+from hessdiag.view.plots import COLOURS, context, frame, label_decades, save
 
 SCHEMES = ("fan-in", "fan-out", "arithmetic", "geometric")
 RATES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
@@ -91,11 +90,11 @@ def best_rate(data: tuple[Tensor, Tensor], scheme: str, epochs: int) -> float:
 def draw(measured: dict[str, Any]) -> Figure:
     """Spread of σ² above, loss below, against the step; a line is the median over seeds, its band all of them."""
     runs, steps_an_epoch = measured["runs"], measured["steps_per_epoch"]
-    with style.context("whitegrid"):
+    with context("whitegrid"):
         figure = Figure(figsize=(7.2, 4.8))
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
         handles = []
-        for scheme, colour in zip(SCHEMES, style.COLOURS, strict=False):
+        for scheme, colour in zip(SCHEMES, COLOURS, strict=False):
             own = [run for run in runs if run["scheme"] == scheme]
             steps = [record["step"] / steps_an_epoch for record in own[0]["records"]]
             spreads = np.array([[record["spread/sigma2"] for record in run["records"]] for run in own])

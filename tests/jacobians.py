@@ -74,14 +74,11 @@ def dense_ggn(
 
 
 def _mean(call: Callable[[int], Tensor], at: list[Tensor], loss: LossOfExample, examples: int) -> Dense:
-    maps, sizes, gradients = [], [], []
+    found = []
     for b in range(examples):
         g, S, Js = _example(call(b), at, loss, b)
-        map_, size = _map(S, Js)
-        maps.append(map_)
-        sizes.append(size)
-        gradients.append(torch.stack([(g @ J).square().sum() for J in Js]))
-    return Dense(*(torch.stack(values).mean(0) for values in (maps, sizes, gradients)))
+        found.append((*_map(S, Js), torch.stack([(g @ J).square().sum() for J in Js])))
+    return Dense(*(torch.stack(values).mean(0) for values in zip(*found, strict=True)))
 
 
 def _of_the_batch(call: Callable[[int], Tensor], at: list[Tensor], loss: LossOfExample, examples: int) -> Dense:

@@ -87,8 +87,7 @@ def experts() -> nn.Module:
 def hypernetwork() -> nn.Module:
     """A layer whose weight another layer makes of a learnable code."""
     weight = lambda m: m.first(m.code.squeeze(0)).view(3, 4)  # noqa: E731
-    code = nn.Parameter(torch.randn(1, 3))
-    return two(lambda m, x: m.last(F.linear(x, weight(m)).tanh()), 3, 12, 3, 2, code=code)
+    return two(lambda m, x: m.last(F.linear(x, weight(m)).tanh()), 3, 12, 3, 2, code=nn.Parameter(torch.randn(1, 3)))
 
 
 def siamese() -> nn.Module:
@@ -118,7 +117,7 @@ def pads_itself(m: Any, x: Tensor) -> Tensor:
 
 def standardised(m: Any, x: Tensor) -> Tensor:
     """A convolution whose weight is standardised in the forward pass."""
-    return F.conv2d(x, m.weight - m.weight.mean((1, 2, 3), keepdim=True), m.bias)
+    return F.conv2d(x, m.weight - m.weight.mean((1, 2, 3), keepdim=True), m.bias, padding=m.padding)
 
 
 def doubled(m: Any, x: Tensor) -> Tensor:

@@ -115,9 +115,9 @@ def attention() -> nn.Module:
     return Net(rule, attend=nn.MultiheadAttention(4, 2, batch_first=True), last=nn.Linear(4, 3))
 
 
-def between(*layers: nn.Module, width: int = 5) -> nn.Sequential:
+def between(*layers: nn.Module) -> nn.Sequential:
     """Layers between two linear ones, the first of which is given."""
-    return nn.Sequential(*layers, nn.Linear(width, 3))
+    return nn.Sequential(*layers, nn.Linear(5, 3))
 
 
 BUILDERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -182,5 +182,4 @@ def build(name: str, *, batch: int = 5, device: str = "cpu") -> tuple[nn.Module,
     """The named network with random weights, and a random batch."""
     torch.manual_seed(0)
     make, size = BUILDERS[name]
-    model = make().double().to(device)
-    return model, torch.randn(batch, *size, dtype=torch.float64).to(device)
+    return make().double().to(device), torch.randn(batch, *size, dtype=torch.float64).to(device)

@@ -1,6 +1,7 @@
 """Obviously right references: dense matrices, one row at a time, by plain `torch.autograd.grad`."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +62,11 @@ def ggn_blocks(model: nn.Module, x: Tensor, t: Tensor | None, loss: LossOfBatch,
 DENSE = {"ggn": ggn_blocks, "hessian": hessian_blocks}
 
 
+def joined(blocks: Blocks) -> Tensor:
+    """One matrix of all its blocks."""
+    return torch.cat([torch.cat([*row], dim=1) for row in blocks]).detach()
+
+
 def frobenius_sq(blocks: Blocks) -> Tensor:
     """(L, L) squared norms."""
     return torch.stack([torch.stack([block.square().sum() for block in row]) for row in blocks]).detach()
@@ -81,6 +87,11 @@ def dense_norms(
     if per == "batch":
         return frobenius_sq(DENSE[matrix](model, x, t, loss, names))
     return mean_over_examples(DENSE[matrix], model, x, t, loss, names)
+
+
+def values_of(report: Any, key: str = "avg_sq_singular_value") -> dict[str, float]:
+    """A number of every block of a report or prediction by its name, σ² where no other is asked for."""
+    return {block.name: getattr(block, key) for block in report.blocks}
 
 
 def equals_dense(report: hessdiag.Report, names: list[str], dense: Tensor, *, rel: float = 1e-10) -> None:

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 from tests.kinds import Cube
-from tests.layouts import own_forward, pads_itself
+from tests.layouts import own_forward, pads_itself, standardised
 from tests.networks import Multiplier, Net, having
 
 
@@ -67,7 +67,6 @@ class Site:
 
 
 Make = Callable[[Site], Any]
-Forward = Callable[[Any, Tensor], Any]
 OPERATIONS: dict[str, Make] = {}  # those that keep examples apart
 MIXING: dict[str, Make] = {}  # those that may not, or that nobody can differentiate
 
@@ -84,7 +83,7 @@ def add(operations: dict[str, Make], layouts: tuple[str, ...] = ANY, into: dict[
         into[name] = lambda s, make=make: make(s) if s.layout in layouts else None
 
 
-def of(forward: Forward, **held: Make) -> Make:
+def of(forward: Callable[[Any, Tensor], Any], **held: Make) -> Make:
     """A module that holds what `held` makes, with that forward pass."""
     return lambda s: Net(forward, **{name: each(s) for name, each in held.items()})
 
@@ -133,9 +132,9 @@ def tied_to_embedding(s: Site) -> nn.Module | None:
     return found and having(nn.Linear(s.width, found.num_embeddings, bias=False), weight=found.weight)
 
 
-def own(forward: Callable[..., Any], outputs: int = 0) -> Make:
+def own(forward: Callable[..., Any]) -> Make:
     """A linear layer of a subclass, with another forward pass."""
-    return lambda s: own_forward(nn.Linear, forward, s.width, outputs or s.size())
+    return lambda s: own_forward(nn.Linear, forward, s.width, s.size())
 
 
 def weight_in_a_list(s: Site) -> nn.Module:
@@ -298,17 +297,8 @@ def average_pool(s: Site) -> nn.Module | None:
     return kind(2, stride=1) if min(s.h.shape[2:]) >= 2 else None
 
 
-def standardised(m: Any, h: Tensor) -> Tensor:
-    return F.conv2d(h, m.weight - m.weight.mean((1, 2, 3), keepdim=True), m.bias, padding=1)
-
-
 def one_channel(s: Site) -> nn.Conv2d:
     return nn.Conv2d(1, 1, 3, padding=1)
-
-
-def own_convolution(forward: Forward, kernel: int, *, strided: bool = False) -> Make:
-    options = lambda s: {"stride": s.size(1, 2)} if strided else {}  # noqa: E731
-    return lambda s: own_forward(nn.Conv2d, forward, s.channels, s.size(), kernel, **options(s))
 
 
 add({
@@ -324,8 +314,9 @@ add({
     "convolution_of_one_image": of(lambda m, h: torch.stack([m.layer(image) for image in h]),
         layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1)),
     "channels_as_images": of(lambda m, h: m.layer(h.flatten(0, 1).unsqueeze(1)).view_as(h), layer=one_channel),
-    "convolution_padding_itself": own_convolution(pads_itself, 2, strided=True),
-    "convolution_standardised": own_convolution(standardised, 3),
+    "convolution_padding_itself": lambda s: own_forward(
+        nn.Conv2d, pads_itself, s.channels, s.size(), 2, stride=s.size(1, 2)),
+    "convolution_standardised": lambda s: own_forward(nn.Conv2d, standardised, s.channels, s.size(), 3, padding=1),
     "instance_norm": lambda s: nn.InstanceNorm2d(s.channels, affine=True) if s.h[0, 0].numel() > 1 else None,
     "max_pool": lambda s: nn.MaxPool2d(2) if min(s.h.shape[2:]) >= 2 else None,
 }, IMAGE)  # fmt: skip
@@ -336,10 +327,9 @@ add({
 
 def bias_of_positions(s: Site) -> nn.Module:
     """Relative positions through a small network, as Swin v2 has them: its rows are not examples."""
-    rows = torch.linspace(-1, 1, s.h.shape[1], dtype=torch.float64).unsqueeze(1)
     held = {"first": nn.Linear(1, 3), "last": nn.Linear(3, s.width, bias=False)}
     module = Net(lambda m, h: h * m.last(m.first(m.rows).relu()).sigmoid(), **held)
-    module.register_buffer("rows", rows)
+    module.register_buffer("rows", torch.linspace(-1, 1, s.h.shape[1], dtype=torch.float64).unsqueeze(1))
     return module
 
 
@@ -361,8 +351,7 @@ def recurrent(s: Site) -> nn.Module:
 def linear_on_packed(m: Any, h: Tensor) -> Tensor:
     """A layer on the positions that count, of all examples behind one another."""
     kept = h[..., 0] > 0
-    out = h.new_zeros(*h.shape[:2], m.layer.out_features)
-    return out.masked_scatter(kept.unsqueeze(-1), m.layer(h[kept]))
+    return h.new_zeros(*h.shape[:2], m.layer.out_features).masked_scatter(kept.unsqueeze(-1), m.layer(h[kept]))
 
 
 add({

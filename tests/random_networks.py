@@ -132,9 +132,9 @@ def _end(site: Site, end: str) -> None:
 
 
 @st.composite
-def random_networks(draw: Any, longest: int = 7) -> RandomNetwork:
+def random_networks(draw: Any) -> RandomNetwork:
     """Most keep examples apart; in some an operation that mixes them stands somewhere."""
-    operations = draw(st.lists(st.sampled_from(sorted(OPERATIONS)), max_size=longest))
+    operations = draw(st.lists(st.sampled_from(sorted(OPERATIONS)), max_size=7))
     if draw(st.integers(0, 4)) == 4:
         operations.insert(draw(st.integers(0, len(operations))), draw(st.sampled_from(sorted(MIXING))))
     return RandomNetwork(

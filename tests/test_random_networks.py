@@ -36,11 +36,8 @@ def loss_and_targets(name: str, returned: Tensor) -> tuple[str | LossFunction, T
         t = torch.randint(y.shape[-1 if last else 1], (len(y), *(y.shape[1:-1] if last else y.shape[2:])))
         classes = (lambda z: z.transpose(1, -1)) if last and t.shape[1:] != y.shape[2:] else (lambda z: z)
         return name, t, lambda z, b: F.cross_entropy(classes(z), t[b : b + 1])
-    if name == "mse":
-        t = torch.randn_like(y)
-        return name, t, lambda z, b: F.mse_loss(z, t[b : b + 1])
-    if name == "mse at its optimum":
-        t = y.clone()
+    if name in ("mse", OPTIMUM):
+        t = y.clone() if name == OPTIMUM else torch.randn_like(y)
         return "mse", t, lambda z, b: F.mse_loss(z, t[b : b + 1])
     if name == "huber":
         t = torch.randn_like(returned)

@@ -27,7 +27,7 @@ def state_of(model: nn.Module, *tensors: Tensor) -> dict[str, Any]:
         "grads": {n: None if p.grad is None else (id(p.grad), bits(p.grad)) for n, p in parameters.items()},
         "requires_grad": {name: p.requires_grad for name, p in parameters.items()},
         "modes": {name: module.training for name, module in modules.items()},
-        "modules": {name: id(module) for name, module in modules.items()},
+        "modules": [(name, id(module)) for name, module in modules.items()],
         "hooks": {name: {h: copy(getattr(m, h)) for h in HOOKS} for name, m in modules.items()},
         "tensor hooks": {name: p._backward_hooks for name, p in parameters.items()},
         "attributes": {name: {key: id(value) for key, value in vars(m).items()} for name, m in modules.items()},

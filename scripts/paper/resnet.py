@@ -22,7 +22,7 @@ from torch import nn
 
 from hessdiag import measure_setups
 from hessdiag.models import resolve_model
-from hessdiag.view.plots.style import label_decades
+from hessdiag.view.plots import label_decades
 
 # Title, name of the network, its arguments.
 NETWORKS: tuple[tuple[str, str, dict[str, Any]], ...] = (

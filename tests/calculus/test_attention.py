@@ -19,8 +19,8 @@ from tests.networks import Net
 POSITIONS, WIDTH, HEADS = 24, 48, 3
 
 
-def heads(x, count=HEADS):
-    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+def heads(x):
+    return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
 
 
 def whole(q, k, v, causal):

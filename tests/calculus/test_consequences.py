@@ -1,6 +1,7 @@
 """What follows from the calculus, and what it begins with: gradients and curvature of the losses."""
 
 import math
+from statistics import geometric_mean
 
 import pytest
 import torch
@@ -36,8 +37,7 @@ def test_gradient_and_curvature_against_the_losses_themselves(loss, q):
 
 
 def test_closed_forms() -> None:
-    sq = torch.tensor([[1.0, 3.0]], dtype=torch.float64)
-    found = output_gradient("random-quadratic", Activation(sq), 1)
+    found = output_gradient("random-quadratic", Activation(torch.tensor([[1.0, 3.0]], dtype=torch.float64)), 1)
     assert found.gradient.sq.tolist() == [[2 * 4 + 2 * 1, 2 * 4 + 2 * 3]]  # 2 Σ E[y²] + 2 E[y_i²]
     one = output_gradient("cross-entropy", Activation(torch.ones(2, 7, dtype=torch.float64)), 2)
     four = output_gradient("cross-entropy", Activation(torch.ones(2, 7, 4, dtype=torch.float64)), 2)
@@ -54,10 +54,6 @@ def _reports(build, inputs):
         model = init.apply(build(), "geometric").double()
         reports.append(hessdiag.diagnose(model, inputs(), seed=seed, quick=True, **PLAIN))
     return reports
-
-
-def _geometric_mean(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 @pytest.mark.parametrize("inner", [[400], [100, 300], None])
@@ -96,14 +92,14 @@ def test_the_input_scale_balances_first_weight_and_bias(image):
 def test_biases_are_equally_scaled_and_both_forms_of_gamma_agree_under_geometric_initialisation() -> None:
     reports = _reports(lambda: mlp([40, 80, 20, 60]), lambda: torch.randn(8, 40, dtype=torch.float64))
     biases = [[b for b in report.blocks if b.kind == "bias"][:2] for report in reports]  # the last has no ReLU behind
-    assert _geometric_mean([first.gamma / second.gamma for first, second in biases]) == pytest.approx(1, rel=0.25)
+    assert geometric_mean([first.gamma / second.gamma for first, second in biases]) == pytest.approx(1, rel=0.25)
     reports = _reports(lambda: mlp([60, 200, 40, 10], bias=False), lambda: torch.randn(16, 60, dtype=torch.float64))
     for number, block in enumerate(reports[0].weights):
         ratios = [report.weights[number].gamma / report.weights[number].gamma_intrinsic for report in reports]
-        assert _geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
+        assert geometric_mean(ratios) == pytest.approx(1, rel=0.12), block.name
         first = [r.weights[number].activation_scaling / 2.0**2 for r in reports]  # γ = ς / c² (Eq. 3)
         second = [r.weights[number].gamma_intrinsic for r in reports]
-        assert _geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)
+        assert geometric_mean([a / b for a, b in zip(first, second, strict=True)]) == pytest.approx(1, rel=0.05)
 
 
 def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
@@ -115,14 +111,13 @@ def test_a_multiplier_of_root_c_has_the_gamma_of_the_layers():
             nn.Linear(100, 50, bias=False), nn.ReLU(), nn.Linear(50, 10, bias=False),
         )  # fmt: skip
 
-    reports = _reports(build, lambda: torch.randn(8, 50, dtype=torch.float64))
     ratios = []
-    for report in reports:
+    for report in _reports(build, lambda: torch.randn(8, 50, dtype=torch.float64)):
         scalar = next(b for b in report.blocks if b.kind == "scalar")
         intrinsic = scaling.gamma_intrinsic(scaling=scalar.activation_scaling, numel=1, weight_sq=u**2)
         assert intrinsic == pytest.approx(scalar.gamma, rel=1e-6)
-        ratios.append(scalar.gamma / _geometric_mean([b.gamma for b in report.weights]))
-    assert _geometric_mean(ratios) == pytest.approx(1, rel=0.15)
+        ratios.append(scalar.gamma / geometric_mean([b.gamma for b in report.weights]))
+    assert geometric_mean(ratios) == pytest.approx(1, rel=0.15)
 
 
 def test_forms_agree_under_the_forward_and_backward_relations_and_nothing_is_divided_by_zero() -> None:

@@ -25,8 +25,7 @@ def _reports(make, size, *, setups, batch=8):
     reports = []
     for seed in range(setups):
         torch.manual_seed(seed)
-        model = init.apply(make(), "fan-in")
-        reports.append(hessdiag.diagnose(model, torch.randn(batch, *size), seed=seed, **PLAIN))
+        reports.append(hessdiag.diagnose(init.apply(make(), "fan-in"), torch.randn(batch, *size), seed=seed, **PLAIN))
     return reports
 
 

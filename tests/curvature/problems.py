@@ -4,10 +4,13 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch
+from hessdiag.data.memory import MemoryBudget
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.trace import run_dry
+
+PLENTY = MemoryBudget(2**32, 2**26)
 
 
 def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:

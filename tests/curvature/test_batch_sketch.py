@@ -17,18 +17,15 @@ from hessdiag.curvature.sketch import Directions
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget
 from hessdiag.data.seeds import gaussians
-from hessdiag.derivatives.backward import block_vjps, trace_blocks
+from hessdiag.derivatives.backward import block_vjps
 from hessdiag.derivatives.losses import unit_cotangents
 from hessdiag.derivatives.problem import Problem
-from tests.curvature.problems import log_cosh, problem_of
+from tests.curvature.problems import PLENTY, log_cosh, problem_of
 from tests.oracles import frobenius_sq, ggn_blocks, quadratic
-
-PLENTY = MemoryBudget(2**32, 2**26)
 
 
 def mlp(inputs: int = 6, outputs: int = 4) -> nn.Module:
-    layers = (nn.Linear(inputs, 7), nn.Tanh(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, outputs))
-    return nn.Sequential(*layers).double()
+    return nn.Sequential(nn.Linear(inputs, 7), nn.Tanh(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, outputs)).double()
 
 
 def cnn() -> nn.Module:
@@ -63,7 +60,7 @@ def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, sp
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)
     dense = dense_of(problem, loss).numpy()
-    seen = trace_blocks(problem, problem.batch)
+    seen = problem.trace(problem.batch)
     y, unit = seen.y.detach(), unit_cotangents(seen.y.detach())
     left = problem.loss.root_products(y, problem.batch.targets, unit) if problem.loss.has_root else unit
     right = left if problem.loss.has_root else problem.loss.hessian_products(y, problem.batch.targets, unit)

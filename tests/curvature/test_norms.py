@@ -14,14 +14,13 @@ from hessdiag.curvature import norms, sketch
 from hessdiag.curvature.norms import Curvature, equal_parts, merge, pair_statistics, pair_sums, times_wanted, widening
 from hessdiag.curvature.sketch import BASIS, Directions, may_draw_classes, range_basis, weight_jvps
 from hessdiag.data.batch import Batch
-from hessdiag.data.memory import MemoryBudget
-from hessdiag.derivatives.backward import trace_blocks
 from hessdiag.derivatives.losses import resolve_loss
 from hessdiag.derivatives.problem import Problem
 from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.trace import run_dry
+from tests.curvature.problems import PLENTY
 from tests.curvature.problems import problem_of as small_problem
 from tests.networks import BUILDERS, PLAIN, build
 
@@ -130,7 +129,6 @@ def test_parts_of_a_variance_samples_for_an_error_and_means_over_batches() -> No
 
 
 TOKENS, VOCABULARY = 16, 1100
-PLENTY = MemoryBudget(2**32, 2**26)
 
 
 class Language(nn.Module):
@@ -150,8 +148,8 @@ class Language(nn.Module):
         return y if self.scaled is None else y * self.scaled
 
 
-def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, vocabulary: int = VOCABULARY) -> Problem:
-    words = torch.randint(vocabulary, (examples, tokens + 1))
+def problem_of(model: nn.Module, *, tokens: int = TOKENS, vocabulary: int = VOCABULARY) -> Problem:
+    words = torch.randint(vocabulary, (2, tokens + 1))
     batch = Batch.of(words[:, :-1].contiguous(), words[:, 1:].contiguous())
     loss = resolve_loss("cross-entropy", y=batch.call(model).detach(), targets=batch.targets, seed=0)
     blocks, _ = find_blocks(model)
@@ -168,7 +166,7 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, examples: int = 2, voc
 ])  # fmt: skip
 def test_classes_are_drawn_of_many_at_many_positions(model: nn.Module, tokens: int, drawn: bool) -> None:
     problem = problem_of(model, tokens=tokens, vocabulary=next(model.parameters()).shape[0])
-    seen = trace_blocks(problem, problem.batch)
+    seen = problem.trace(problem.batch)
     assert isinstance(Directions(3).cotangents(problem, problem.batch, seen, 0), SampledSoftmax) == drawn
     assert may_draw_classes(problem) == drawn
 

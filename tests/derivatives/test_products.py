@@ -211,8 +211,6 @@ def test_a_tied_embedding_adds_up_and_no_gradient_is_formed_for_it(monkeypatch: 
     torch.testing.assert_close(tied.gram(), formed.gram(), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(tied.cross(tied), formed.cross(formed), rtol=1e-11, atol=1e-11)
     # Of a language model each takes T × V numbers.
-    J = drawn_sites()
-    tied = merge([J, LookupJacobian.of(torch.randint(30, (B, 6)), torch.randn(B, 5, 6, d).double(), 30)])
     monkeypatch.delattr(SampledSoftmaxFactor, "low_rank")
     assert tied.gram().shape == (B, 5, 5)
 

@@ -13,11 +13,9 @@ from tests import layouts
 from tests.kinds import ALONE
 from tests.layouts import MIXING, WITHOUT_RULES, of, two
 from tests.networks import Net
+from tests.oracles import values_of
+from tests.random_layers import parameter
 from tests.unchanged import unchanged
-
-
-def parameter(*size: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(*size))
 
 
 def zero(*sizes: int, bias: bool = True) -> nn.Linear:
@@ -30,10 +28,6 @@ def made(name: str) -> tuple[nn.Module, Any]:
     torch.manual_seed(0)
     make, inputs = (WITHOUT_RULES | MIXING)[name]
     return make().double(), inputs()
-
-
-def singular_values(report: hessdiag.Report) -> dict[str, float]:
-    return {block.name: block.avg_sq_singular_value for block in report.blocks}
 
 
 def in_chunks(monkeypatch: pytest.MonkeyPatch, examples: int) -> None:
@@ -55,10 +49,10 @@ def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(name: 
 @pytest.mark.parametrize("name", ["time first", "without padding", "experts", "position table", "pads itself"])
 def test_layers_are_read_alike_whatever_fits_into_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = made(name)
-    expected = singular_values(hessdiag.diagnose(model, inputs))
+    expected = values_of(hessdiag.diagnose(model, inputs))
     for examples_at_once in (1, 3):
         in_chunks(monkeypatch, examples_at_once)
-        assert singular_values(hessdiag.diagnose(model, inputs)) == pytest.approx(expected, rel=1e-10)
+        assert values_of(hessdiag.diagnose(model, inputs)) == pytest.approx(expected, rel=1e-10)
 
 
 def test_in_chunks_pairs_that_are_alike_are_no_examples_and_a_later_chunk_that_mixes_is_found(monkeypatch) -> None:
@@ -103,8 +97,8 @@ def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_n
 @pytest.mark.parametrize("scale", [1e-5, 1e-8])
 def test_a_faint_branch_is_measured_right_in_float32(scale: float) -> None:
     model, x = layouts.faint_branch(scale), torch.randn(4, 4)
-    found = singular_values(hessdiag.diagnose(model, x))
-    expected = singular_values(hessdiag.diagnose(model.double(), x.double()))
+    found = values_of(hessdiag.diagnose(model, x))
+    expected = values_of(hessdiag.diagnose(model.double(), x.double()))
     assert found == pytest.approx(expected, rel=1e-3)
     assert found["second.weight"] > 0
 
@@ -118,14 +112,14 @@ def test_a_weight_that_is_read_through_a_view_is_skipped_for_the_true_reason(sca
     why = dict(report.skipped)["first.weight"]
     assert why.startswith("its gradient is not the one that is found by replacing it")
     assert why.endswith("such as a list or a view of it")
-    assert set(singular_values(report)) == {"first.bias", "last.weight", "last.bias"}
+    assert set(values_of(report)) == {"first.bias", "last.weight", "last.bias"}
 
 
 def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_kept() -> None:
     """A weight that a softmax does not feel, in a layer without a rule."""
     rule = lambda m, x: m.last((x + (x @ m.shift.T).tanh()).softmax(1))  # noqa: E731
     report = hessdiag.diagnose(Net(rule, shift=parameter(1, 4), last=nn.Linear(4, 2)), torch.randn(4, 4))
-    found = singular_values(report)
+    found = values_of(report)
     assert found["shift"] < 1e-12 * found["last.weight"]
     assert not report.skipped
     # A parameter that the model itself reads in float32, as Mamba's step size is.
@@ -133,13 +127,13 @@ def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_k
     rule = lambda m, x: m.last((x.float() @ m.scale.float().T).tanh().to(x))  # noqa: E731
     report = hessdiag.diagnose(Net(rule, scale=parameter(3, 4), last=nn.Linear(3, 2)).double(), of(4)())
     assert not report.skipped
-    assert "scale" in singular_values(report)
+    assert "scale" in values_of(report)
 
 
 @pytest.mark.parametrize("kind", [layouts.padded, layouts.physics])
 def test_sketches_take_the_path_that_gradients_take(kind: Callable[[], nn.Module]) -> None:
     model, inputs = kind().double(), (of(5, 4)(), ~layouts.ragged()) if kind is layouts.padded else of(2)()
-    exact, sketched = (singular_values(hessdiag.diagnose(model, inputs, method=m)) for m in ("exact", "sketch"))
+    exact, sketched = (values_of(hessdiag.diagnose(model, inputs, method=m)) for m in ("exact", "sketch"))
     assert sketched == pytest.approx(exact, rel=1e-6)  # the range of so few outputs is found whole
 
 
@@ -312,7 +306,6 @@ def test_a_network_that_enlarges_rounding_is_called_chaotic_and_not_one_that_mix
 
 def test_a_quick_diagnosis_says_behind_which_layer_examples_meet() -> None:
     """An LSTM that reads the examples as time, statistics of one's own, and neither."""
-    torch.manual_seed(0)
     x, labels = torch.randn(6, 5, 8), torch.randint(3, (6,))
     layers = {"first": nn.Linear(8, 8), "cell": nn.LSTM(8, 8), "last": nn.Linear(8, 3)}
     over = Net(lambda m, x: m.last(m.cell(m.first(x))[0][:, -1]), **layers)
@@ -328,7 +321,6 @@ def test_a_quick_diagnosis_says_behind_which_layer_examples_meet() -> None:
 @pytest.mark.parametrize(("longest", "told"), [(None, True), (4, False), (8, False)])
 def test_inputs_that_do_not_arrive_are_told_unless_a_mask_hides_them(longest: int | None, told: bool) -> None:
     """Of a few short examples it is not told either, as long as others reach further."""
-    torch.manual_seed(0)
     x, lengths = torch.randn(16, 8, 4), torch.arange(16) % 3 + 2
     if longest == 8:
         lengths[6:] = 8
@@ -346,7 +338,6 @@ def test_outputs_as_long_as_the_longest_example_are_a_note_and_name_no_layer_of_
         rows = m.rows(x[:, : int(sizes.max())].transpose(0, 1))  # (T, B, width)
         return m.last(m.norm(rows.flatten(0, 1))).view(*rows.shape[:2], 3).transpose(0, 1)  # type: ignore[no-any-return]
 
-    torch.manual_seed(0)
     model = Net(run, rows=nn.Linear(4, 6), norm=nn.BatchNorm1d(6), last=nn.Linear(6, 3))
     x, sizes = torch.randn(8, 5, 4), torch.tensor([5, 4, 4, 3, 3, 3, 2, 2])
     found = hessdiag.diagnose(model, (x, sizes), loss=lambda y, _: y.square().mean(), quick=True).findings

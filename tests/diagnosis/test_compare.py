@@ -14,6 +14,7 @@ import hessdiag
 from hessdiag.diagnosis.random_setups import RandomTrials, measure_setups
 from hessdiag.loading.prepare import prepare, random_network
 from hessdiag.models.sources import resolve_model
+from tests.unchanged import unchanged
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 CASE = {case.name: case for case in CASES}
@@ -78,16 +79,14 @@ def test_both_models_see_the_same_examples_and_two_seeds_of_one_network_give_no_
 def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
     model = relu_net()
     other = scaled(model, "0.weight", 3.0)
-    kept = copy.deepcopy(model.state_dict())
-    reports = [hessdiag.diagnose(each, X) for each in (model, other)]
     path = tmp_path / "before.json"
-    reports[0].to_json(path)
-    direct = hessdiag.compare(model, other, X).to_json()
-    assert hessdiag.compare(*reports).to_json() == direct
-    assert hessdiag.compare(path, reports[1]).to_json() == direct
-    assert hessdiag.compare(str(path), other, X).to_json() == direct
-    assert all(torch.equal(kept[name], value) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
+    with unchanged(model):
+        reports = [hessdiag.diagnose(each, X) for each in (model, other)]
+        reports[0].to_json(path)
+        direct = hessdiag.compare(model, other, X).to_json()
+        assert hessdiag.compare(*reports).to_json() == direct
+        assert hessdiag.compare(path, reports[1]).to_json() == direct
+        assert hessdiag.compare(str(path), other, X).to_json() == direct
 
 
 @pytest.mark.parametrize(("arguments", "options", "message"), [

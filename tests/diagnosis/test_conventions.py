@@ -23,7 +23,7 @@ import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.data.seeds import Noise
 from tests.networks import network
-from tests.oracles import dense_rows, equals_dense, frobenius_sq
+from tests.oracles import dense_rows, equals_dense, frobenius_sq, values_of
 from tests.unchanged import unchanged
 
 B = 3
@@ -410,9 +410,7 @@ def test_masks_packed_sequences_and_distributions_are_read() -> None:
     at_end = network(lambda m, x, n: m.last(m.cell(x)[0][torch.arange(len(n)), n - 1]), cell=cell, last=last)
     one = hessdiag.diagnose(at_end, (padded, lengths), labels, examples="one")
     for given in (packed, (packed,)):
-        report = hessdiag.diagnose(of_packed, given, labels)
-        values = [block.avg_sq_singular_value for block in report.blocks]
-        assert values == pytest.approx([block.avg_sq_singular_value for block in one.blocks], rel=1e-8)
+        assert values_of(hessdiag.diagnose(of_packed, given, labels)) == pytest.approx(values_of(one), rel=1e-8)
     mask = torch.full((3, 3), -math.inf, dtype=torch.float64).triu(1)
     masked = network(lambda m, x, mask: m.a((x @ x.mT + mask).softmax(-1) @ x), a=nn.Linear(4, 2).double())
     x, t = randn(B, 3, 4), randn(B, 3, 2)
@@ -423,7 +421,7 @@ def test_masks_packed_sequences_and_distributions_are_read() -> None:
     pair = network(lambda m, x: (m.a(x), m.b(x).exp()), **layers)
     of_pair = hessdiag.diagnose(pair, x[:, 0], t[:, 0], loss=lambda y, t: -Normal(*y).log_prob(t).mean())
     report = hessdiag.diagnose(normal, x[:, 0], t[:, 0], loss=lambda d, t: -d.log_prob(t).mean())
-    assert [block.nu for block in report.blocks] == pytest.approx([block.nu for block in of_pair.blocks])
+    assert values_of(report, "nu") == pytest.approx(values_of(of_pair, "nu"))
 
 
 class Habits(nn.Module):
@@ -682,21 +680,19 @@ def test_a_sparse_adjacency_is_of_all_nodes() -> None:
 
 
 def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "net.py").write_text(SCRIPT)
-    at = str(tmp_path / "net.py")
-    main(["diagnose", f"{at}:Language", "--data", f"{at}:data", "--loss", "model"])
-    assert "loss cross-entropy" in capsys.readouterr().out
-    rnn = ["--arg", "input_size=3", "--arg", "hidden_size=5", "--output", "0", "--method", "exact"]
-    main(["diagnose", "torch.nn:RNN", *rnn, "--data", f"{at}:sequences", "--loss", "mse"])
-    assert "batch 2" in capsys.readouterr().out
-    linear = ["--arg", "in_features=3", "--arg", "out_features=2", "--data", f"{at}:graph"]
-    main(["diagnose", "torch.nn:Linear", *linear, "--loss", f"{at}:mine"])
-    assert "loss mine" in capsys.readouterr().out
-    several = ["--arg", "in_features=3", "--arg", "out_features=5", "--data", f"{at}:several", "--loss", f"{at}:pair"]
-    main(["diagnose", "torch.nn:Linear", *several])
-    assert "loss pair" in capsys.readouterr().out
-    main(["lr", "torch.nn:Linear", *linear, "--loss", "cross-entropy"])
-    assert "loss cross-entropy" in capsys.readouterr().out
+    at = tmp_path / "net.py"
+    at.write_text(SCRIPT)
+    rnn = "torch.nn:RNN --arg input_size=3 --arg hidden_size=5 --output 0 --method exact"
+    linear = "torch.nn:Linear --arg in_features=3 --arg"
+    for line, said in (
+        (f"diagnose {at}:Language --data {at}:data --loss model", "loss cross-entropy"),
+        (f"diagnose {rnn} --data {at}:sequences --loss mse", "batch 2"),
+        (f"diagnose {linear} out_features=2 --data {at}:graph --loss {at}:mine", "loss mine"),
+        (f"diagnose {linear} out_features=5 --data {at}:several --loss {at}:pair", "loss pair"),
+        (f"lr {linear} out_features=2 --data {at}:graph --loss cross-entropy", "loss cross-entropy"),
+    ):
+        main(line.split())
+        assert said in capsys.readouterr().out
 
 
 def test_a_loss_may_leave_out_targets_that_are_missing() -> None:
@@ -717,8 +713,7 @@ def test_a_number_among_the_inputs_is_the_same_for_all_examples(quick: bool) -> 
     one = hessdiag.diagnose(model, (x, torch.tensor(2), torch.tensor(1.5)), t, quick=quick)
     two = hessdiag.diagnose(other, x, t, quick=quick)
     assert not one.signals_missing
-    sizes = [[each.avg_sq_singular_value for each in report.blocks] for report in (one, two)]
-    assert sizes[0] == pytest.approx(sizes[1], nan_ok=True)
+    assert values_of(one) == pytest.approx(values_of(two), nan_ok=True)
     assert [each.gradient_sq for each in one.signals.parameters] == pytest.approx(
         [each.gradient_sq for each in two.signals.parameters]
     )

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 import hessdiag
+from hessdiag.data.batch import Batch
+from hessdiag.network.blocks import find_blocks
+from hessdiag.network.trace import run_dry
 from tests.embeddings import EMBEDDINGS, EXAMPLES, GAUSS_NEWTON_ONLY, Made
 from tests.kinds import KINDS, REFUSED, CubeOnce, Kind, own_function, rows
 from tests.networks import BUILDERS
@@ -186,10 +189,6 @@ def compare(found: Any, expected: Any, *, rtol: float, least: float = 1e-18) -> 
 
 
 def test_planned_memory_has_no_dense_jacobian_of_a_vocabulary() -> None:
-    from hessdiag.data.batch import Batch
-    from hessdiag.network.blocks import find_blocks
-    from hessdiag.network.trace import run_dry
-
     model = nn.Sequential(nn.Embedding(1000, 8), nn.Linear(8, 1000, bias=False))
     model[1].weight = model[0].weight
     blocks, _ = find_blocks(model)

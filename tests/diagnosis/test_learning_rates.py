@@ -19,7 +19,7 @@ from hessdiag.derivatives.losses import Loss, Reading, resolve_loss
 from hessdiag.diagnosis import learning_rates as module
 from hessdiag.diagnosis.learning_rates import FACTORS, AdamDirection, Along, Values, Walk, walked_rates
 from tests.networks import Net
-from tests.oracles import ggn_blocks
+from tests.oracles import ggn_blocks, joined
 from tests.unchanged import unchanged
 
 
@@ -78,10 +78,10 @@ def network(kind: str) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 5), norm, nn.Tanh(), nn.Linear(5, 4)).double()
 
 
-def batch_of(seed: int, size: int = 6) -> Batch:
+def batch_of(seed: int) -> Batch:
     generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(size, 3, generator=generator, dtype=torch.float64)
-    return Batch.of(x, torch.randint(4, (size,), generator=generator))
+    x = torch.randn(6, 3, generator=generator, dtype=torch.float64)
+    return Batch.of(x, torch.randint(4, (6,), generator=generator))
 
 
 def loss_for(model: nn.Module, batch: Batch) -> Loss:
@@ -97,11 +97,9 @@ def gradient_at(model: nn.Module, at: Values, batch: Batch) -> dict[str, Tensor]
 
 def along_by_hand(model: nn.Module, at: Values, u: Values, batch: Batch) -> tuple[float, float]:
     """The slope, and the curvature by the dense matrix."""
-    gradient = gradient_at(model, at, batch)
-    blocks = ggn_blocks(model, batch.args[0], batch.targets, functional.cross_entropy, list(at))
-    flat = [u[name].flatten() for name in at]
-    curvature = sum(float(flat[i] @ block @ flat[j]) for i, row in enumerate(blocks) for j, block in enumerate(row))
-    return sum(float((gradient[name] * u[name]).sum()) for name in at), curvature
+    g, v = (torch.cat([values[name].flatten() for name in at]) for values in (gradient_at(model, at, batch), u))
+    G = joined(ggn_blocks(model, batch.args[0], batch.targets, functional.cross_entropy, list(at)))
+    return float(g @ v), float(v @ G @ v)
 
 
 @pytest.mark.parametrize("kind", ["layer norm", "batch norm", "stopped"])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import hessdiag
 from hessdiag.diagnosis.learning_rates import FACTORS
 from tests.networks import Net
-from tests.oracles import dense_norms, equals_dense, ggn_blocks
+from tests.oracles import dense_norms, equals_dense, ggn_blocks, joined
 from tests.unchanged import unchanged
 
 B, C = 8, 3
@@ -193,7 +193,7 @@ def test_learning_rates_are_those_of_the_loss(name: str) -> None:
     value = function(model(x).clone(), None if t is None else t.clone())
     g = torch.cat([each.flatten() for each in torch.autograd.grad(value, list(model.parameters()))])
     names = [n for n, _ in model.named_parameters()]
-    G = torch.cat([torch.cat(row, 1) for row in ggn_blocks(model, x, t, lambda y, t: function(y.clone(), t), names)])
+    G = joined(ggn_blocks(model, x, t, lambda y, t: function(y.clone(), t), names))
     rates = hessdiag.learning_rates(model, x, t, loss=loss, optimizers=["sgd"], steps=1)
     want = FACTORS["sgd"] * float(g @ g / (g @ G @ g)) if g @ G @ g > 0 else math.nan
     assert rates["sgd"].steps[0] == pytest.approx(want, rel=1e-8, nan_ok=True)

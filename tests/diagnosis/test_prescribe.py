@@ -157,11 +157,9 @@ def test_code_does_what_apply_does_for_the_measured_network_and_no_other(found: 
     assert hessdiag.Prescription.from_json(found.to_json()) == found
     assert json.loads(found.to_json())["code"] == found.code
     other = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 7))
-    weights = [p.clone() for p in other.parameters()]
-    with pytest.raises(hessdiag.HessdiagError, match=r"'2\.weight' of shape \(5, 12\): pass the measured model"):
+    told = r"'2\.weight' of shape \(5, 12\): pass the measured model"
+    with unchanged(other), pytest.raises(hessdiag.HessdiagError, match=told):
         found.apply(other)
-    assert all(torch.equal(a, b) for a, b in zip(weights, other.parameters(), strict=True))
-    assert not any(module._forward_pre_hooks for module in other.modules())
 
 
 def left_out(model: nn.Module, reason: str, *names: str) -> hessdiag.Prescription:

@@ -112,17 +112,15 @@ def test_layers_left_alone_are_named_and_a_generator_makes_it_repeat() -> None:
     model = apply_function(network(), of(only_linear), say=told.append)
     assert told == [f"{CALLED['module']}; it left the weights of '0' as they were"]
     assert bool((model[2].weight == 2).all())
-    before = torch.get_rng_state()
     first, again, other = (
         apply_function(network(), of(nn.init.normal_), generator=torch.Generator().manual_seed(seed))[2].weight
         for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
-    torch.set_rng_state(before)
-    network_state = torch.get_rng_state()
+    before = torch.get_rng_state()
     apply_function(nn.Sequential(), of(nn.init.normal_), generator=torch.Generator())
-    assert torch.equal(torch.get_rng_state(), network_state)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(("function", "bias"), [(by_name, 3.0), (in_place, 0.0), (returned, 0.0)])

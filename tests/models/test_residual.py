@@ -25,11 +25,10 @@ def convolutions(model: nn.Module) -> list[nn.Conv2d]:
 
 def after_blocks(model: nn.Module, x: Tensor) -> list[float]:
     seen: list[float] = []
-    handles = [b.register_forward_hook(lambda m, a, y: seen.append(float(y.square().mean()))) for b in model.blocks]
+    for block in model.blocks:
+        block.register_forward_hook(lambda m, a, y: seen.append(float(y.square().mean())))
     with torch.no_grad():
         model(x)
-    for handle in handles:
-        handle.remove()
     return seen
 
 

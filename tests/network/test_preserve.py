@@ -20,6 +20,7 @@ from hessdiag.derivatives.backward import FunctionalModel
 from hessdiag.network import preserve
 from hessdiag.network.preserve import caches_of, emptied, preserve_state
 from tests.networks import Net, build
+from tests.oracles import values_of
 from tests.unchanged import HOOKS, unchanged
 
 WAYS = [dict(zip(("method", "per", "matrix"), way.split(), strict=True)) for way in (
@@ -109,8 +110,7 @@ def test_targets_and_inputs_are_left_alone(options: dict[str, str], loss: str, m
     with unchanged(model, X, targets):
         written = hessdiag.diagnose(model, X + 0.5, targets, loss=loss, max_products=4, seed=1, **options)
         hessdiag.diagnose(model, X, targets, loss=loss, max_products=4, **options)
-    assert [b.avg_sq_singular_value for b in written.blocks] == pytest.approx(
-        [b.avg_sq_singular_value for b in reports[1].blocks], rel=1e-6)  # fmt: skip
+    assert values_of(written) == pytest.approx(values_of(reports[1]), rel=1e-6)
 
 
 def test_nor_does_a_second_interrupt(monkeypatch: pytest.MonkeyPatch, model: nn.Module) -> None:
@@ -466,8 +466,7 @@ def test_weights_behind_a_cache_are_measured(matrix: str, called_before: bool) -
     expected = hessdiag.diagnose(of(anew), ROWS, matrix=matrix, method="exact")
     assert not report.skipped
     assert [block.name for block in report.blocks] == [block.name for block in expected.blocks]
-    values = [[b.avg_sq_singular_value for b in each.blocks] for each in (report, expected)]
-    assert values[0] == pytest.approx(values[1], rel=1e-10)
+    assert values_of(report) == pytest.approx(values_of(expected), rel=1e-10)
 
 
 def test_functions_of_the_weights_read_no_cache_and_other_dicts_stay_as_they_are() -> None:
@@ -476,8 +475,7 @@ def test_functions_of_the_weights_read_no_cache_and_other_dicts_stay_as_they_are
     held: Any = model.cache["cubed"]
     function = FunctionalModel(model)
     double = {"layer.weight": 2 * model.layer.weight.detach()}
-    gradient = grad(lambda at: function(at, Batch.of(ROWS, None)).sum())(double)
-    assert gradient["layer.weight"].norm() > 0
+    assert grad(lambda at: function(at, Batch.of(ROWS, None)).sum())(double)["layer.weight"].norm() > 0
     assert model.cache["cubed"] is held
     assert torch.equal(model(ROWS), expected)
     model = of()

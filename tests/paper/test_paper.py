@@ -140,16 +140,15 @@ def images() -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("script", "name"), [(alexnet, "alexnet"), (resnet_cifar, "resnet-cifar")])
-def test_training_curves(script, name: str, images: Path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(("script", "name", "schemes", "reference"), [
+    (alexnet, "alexnet", "SCHEMES", "geometric"), (resnet_cifar, "resnet-cifar", "VARIANTS", "preconditioned"),
+])  # fmt: skip
+def test_training_curves(script, name: str, schemes: str, reference: str, images: Path, monkeypatch, capsys) -> None:
     plan = cifar.Plan
     monkeypatch.setattr(cifar, "Plan", lambda **how: plan(**(how | {"powers": (-4,)})))
     monkeypatch.setattr(cifar, "MAX_POWER", -4)
     monkeypatch.setattr(cifar, "MIN_POWER", -4)
-    schemes = "SCHEMES" if script is alexnet else "VARIANTS"
-    first = next(iter(getattr(script, schemes)))
-    reference = "geometric" if script is alexnet else "preconditioned"
-    few = dict.fromkeys([first, reference])
+    few = dict.fromkeys([next(iter(getattr(script, schemes))), reference])
     kept = {key: script.VARIANTS[key] for key in few} if schemes == "VARIANTS" else tuple(few)
     monkeypatch.setattr(script, schemes, kept)
     asked = ("--quick", "--data", "images", "--epochs", "1", "--seeds", "1", "--batch-size", "50")

@@ -98,9 +98,9 @@ def test_a_sampled_value_below_zero_is_no_missing_curvature(value: float, last: 
     assert "between the other 2 layers" in balance.sentence
 
 
-def finding(severity: Severity, rule: str = "HD202", name: str = "fc1.weight") -> Finding:
+def finding(severity: Severity) -> Finding:
     return Finding(
-        rule=rule, severity=severity, blocks=(name, "fc2.weight"), message=f"A {severity} <b>here</b>.",
+        rule="HD202", severity=severity, blocks=("fc1.weight", "fc2.weight"), message=f"A {severity} <b>here</b>.",
         advice="Do this.", value=5.0, threshold=4.0,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ import hessdiag
 from hessdiag import HessdiagError, Monitor
 from hessdiag.training.monitor import Cadence, csv_log, unwrapped
 from tests.networks import Net
-from tests.oracles import hessian_blocks
+from tests.oracles import hessian_blocks, joined
 from tests.pages import read
 
 
@@ -136,8 +136,7 @@ def test_sharpness_of_the_whole_batch_and_along_the_last_step() -> None:
     assert record is not None
     u = torch.cat([p.detach().flatten() for p in model.parameters()]) - before
     names = [name for name, _ in model.named_parameters()]
-    rows = hessian_blocks(model, x, t, nn.functional.cross_entropy, names)
-    H = torch.cat([torch.cat(row, dim=1) for row in rows]).detach()
+    H = joined(hessian_blocks(model, x, t, nn.functional.cross_entropy, names))
     assert record["sharpness/largest"] == pytest.approx(float(torch.linalg.eigvalsh(H)[-1]), rel=1e-5)
     assert record["sharpness/step"] == pytest.approx(float(u @ H @ u / (u @ u)), rel=1e-10)
     assert (record["sharpness/edge"], list(first)) == (4.0, list(record))

@@ -12,8 +12,7 @@ from matplotlib.lines import Line2D
 
 from hessdiag.results.numbers import Z95
 from hessdiag.results.setups import InitCheck, SchemeCheck, ranked
-from hessdiag.view.plots import draw_init_check, draw_layers, draw_ratios
-from hessdiag.view.plots.layers import QUANTITIES
+from hessdiag.view.plots import QUANTITIES, draw_init_check, draw_layers, draw_ratios
 from tests.view.figures import LONG, build_block, build_report, build_setups, readable, texts_of
 
 

@@ -11,8 +11,7 @@ from matplotlib.text import Text
 
 from hessdiag import HessdiagError
 from hessdiag.view import plots
-from hessdiag.view.plots.layers import QUANTITIES
-from hessdiag.view.plots.style import short_labels
+from hessdiag.view.plots import QUANTITIES, short_labels
 from tests.view.figures import build_block, build_report, build_setups, texts_of
 
 WEIGHTS = [build_block("a.weight"), build_block("b.weight")]
