@@ -13,12 +13,14 @@ mixes examples before it and from wherever it reads a weight: two examples are a
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import IntEnum
-from itertools import compress, islice
+from itertools import compress, islice, product
+from statistics import median
 from typing import Any
 
 import numpy.typing as npt
@@ -33,13 +35,14 @@ from hessdiag.data.seeds import stream
 from hessdiag.derivatives.backward import jacobians_of, rule_fits
 from hessdiag.derivatives.jacobians import Jacobian
 from hessdiag.derivatives.losses import Loss
-from hessdiag.derivatives.magnitude import sum_of_squares
+from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
 from hessdiag.diagnosis.network_view import LEVEL
 from hessdiag.diagnosis.roles import Graph, mixing_views, passes_unchanged, shapes_of
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import Block, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
+from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import (
     BackwardError,
     LayerCall,
@@ -62,6 +65,9 @@ CHAOS = 0.1  # change of most outputs by one rounding of the weights, where grad
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
 READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
+LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
+ROUNDED, FAR_LESS = 1e-5, 1e-3  # of the usual gradient; of one in single precision
+LONG, UNTOLD = 8, 1e-3  # positions; of what outputs differ by, which is more than rounding
 READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
 
 
@@ -72,10 +78,8 @@ Squares = Callable[[Tensor], float]  # Σ v²
 def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
 
-    `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these.
-
-    Raises:
-        HessdiagError: the model cannot be measured right.
+    `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these. A model
+    that cannot be measured right is refused.
     """
     model, blocks = problem.model, problem.blocks
     before = before if len(before) == few.size else call_alone(model, few).detach()
@@ -141,11 +145,7 @@ def _largest(y: Tensor) -> float:
 
 
 def finite_gradient(loss: Loss, gradient: Tensor, y: Tensor, targets: Tensor | None) -> None:
-    """Check the gradient in the outputs, which the loss has at y.
-
-    Raises:
-        HessdiagError: it has none.
-    """
+    """Check that the gradient in the outputs, which the loss has at y, is finite."""
     if not bool(gradient.isfinite().all()):
         why = first_broken(lambda: loss.gradient(y, targets))
         raise HessdiagError(f"the loss {loss.name!r} is finite, its gradient in the outputs NaN or infinite: {why}")
@@ -170,9 +170,6 @@ def examples_apart(
         The layers whose rows are not those of one example after the other: one runs over time, windows or a table;
         where the model keeps examples apart nevertheless, it is measured without a rule. Besides, what of the inputs
         reaches no output, see `Problem`; and whether gradients reach tensors that are held `elsewhere`.
-
-    Raises:
-        HessdiagError: the outputs of one example, or their gradient, depend on another one.
     """
     (seen, inputs), several = watched, few.size > 1
     y, sides = seen.y.detach(), torch.eye(few.size, dtype=torch.bool)
@@ -257,17 +254,15 @@ def poured(seen: Trace, inputs: Sequence[GradientEdge], examples: int) -> str:
 
 
 def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None:
-    """Check that the examples on one side, (B,) booleans, give the outputs y (B, *out) also without the others.
-
-    Raises:
-        HessdiagError: they do not.
-    """
+    """Check that the examples on one side, (B,) booleans, give the outputs y (B, *out) also without the others."""
     chosen = side.nonzero().flatten().tolist()
     alone = call_alone(model, part.select(chosen)).detach()
     if alone.shape != y[chosen].shape:
         raise mixing()
     if not (off := _largest(alone - y[chosen])) <= SAME[y.dtype] * _largest(y):
-        rounding = _moved_by_rounding(model, part, y)
+        rounding = torch.zeros_like(y)  # what one rounding of the weights changes: few examples, where it turns a sign
+        with suppress(*REFUSALS), torch.no_grad(), moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
+            rounding = (part.call(model) - y).abs()
         if float(rounding.median()) > CHAOS * float(y.abs().median()):
             what = "the model is chaotic: one rounding of its weights changes all outputs, so that gradients are noise"
             raise HessdiagError(f"{what}; draw the weights smaller, above all recurrent ones (nn.init.orthogonal_)")
@@ -289,13 +284,6 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
     told = [size == 1 or (ordered and size.is_integer()) for size in sizes]
     reached = [c.owner for c, g in compress(zip(seen.calls, found, strict=True), told) if reaches_others(g, sides)]
     return next(reversed(reached), ""), ordered
-
-
-def _moved_by_rounding(model: nn.Module, part: Batch, y: Tensor) -> Tensor:
-    """By how much outputs of examples change where weights are off by one rounding: of few, where it turns a sign."""
-    with suppress(*REFUSALS), torch.no_grad(), moved(model, 0, torch.finfo(y.dtype).eps, least=0.0):
-        return (part.call(model) - y).abs()
-    return torch.zeros_like(y)
 
 
 def halves_of(part: Batch, seed: int) -> Tensor:
@@ -346,11 +334,7 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
 
 
 def call_alone(model: nn.Module, part: Batch) -> Tensor:
-    """Outputs of some examples, without the rest of the batch.
-
-    Raises:
-        HessdiagError: the model, which runs with all of them, does not without.
-    """
+    """Outputs of some examples, without the rest of the batch; refused is a model that does not run without."""
     try:
         return part.call(model)
     except REFUSALS as error:
@@ -380,9 +364,6 @@ def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed:
 
     The modules hold other tensors in the parameters' places; a gradient that reaches the parameter itself took another
     way.
-
-    Raises:
-        HessdiagError: the model mixes examples.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
     with moved(model, seed):
@@ -406,12 +387,13 @@ def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0
     generator, others = stream(seed, "weights close by"), {}
     for name, weight in model.named_parameters():
         if weight.requires_grad and weight.is_floating_point() and not nn.parameter.is_lazy(weight):
-            others[name] = nn.Parameter(weight.detach() + step * _direction(weight.detach(), generator, least))
+            w = weight.detach()
+            reads = w[:1].numel() if w.dim() > 1 else 1
+            size = max(float(w.square().mean().sqrt()), least * reads**-0.5) if w.numel() else 0.0
+            direction = size * torch.randn(w.shape, generator=generator, dtype=w.dtype).to(w)
+            others[name] = nn.Parameter(w + step * direction)
     with holding(model, others):
         yield
-
-
-LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
 
 
 def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> float:
@@ -459,12 +441,6 @@ def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[No
     finally:
         for (parameters, attribute, _), parameter in zip(places, held, strict=True):
             parameters[attribute] = parameter
-
-
-def _direction(weight: Tensor, generator: torch.Generator, least: float) -> Tensor:
-    reads = weight[0].numel() if weight.dim() > 1 and len(weight) else 1
-    size = max(float(weight.square().mean().sqrt()), least * max(reads, 1) ** -0.5) if weight.numel() else 0.0
-    return size * torch.randn(weight.shape, generator=generator, dtype=weight.dtype).to(weight)
 
 
 # Each block's gradient is autograd's.
@@ -562,3 +538,58 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float)
     if row[GradientColumn.MISMATCH] <= same * row[GradientColumn.SCALE] + rounding * terms:  # false for NaN
         return ""
     return f"its gradient is not what {where} sees in its forward call" if block.structured else READ_ELSEWHERE
+
+
+def without_rounding(
+    model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None]
+) -> dict[str, Tensor | None]:
+    """Gradients in which matrices get zero for what is rounding alone: far less in double precision."""
+    several = {name: g for name, g in gradients.items() if g is not None and g.dim() > 1 and g[:1].numel() > 1}
+    found, sizes = {**gradients}, {name: largest_entry(g) for name, g in several.items()}
+    small = [name for name, size in sizes.items() if 0 < size < ROUNDED * median(sizes.values())]
+    with suppress(Exception):  # a model that is no other in double precision
+        wide = copy.deepcopy(model).double() if small else model
+        held = {name: p for name, p in wide.named_parameters() if name in small and p.requires_grad}
+        part = part.map(lambda value: value.double() if value.is_floating_point() else value, common=True)
+        y = part.call(wide) if held else torch.empty(0)
+        own = loss.gradient(y.detach(), part.targets).unsqueeze(0) if held else y
+        sent = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
+        for name, g in zip(held, sent, strict=True):
+            if g is None or largest_entry(g) < FAR_LESS * part.size * sizes[name]:
+                found[name] = torch.zeros_like(model.get_parameter(name))
+    return found
+
+
+def orderless(model: nn.Module, part: Batch, y: Tensor) -> bool:
+    """Whether outputs (B, C) of pictures (B, C, H, W) stay as they are when two quarters of these change places."""
+    few = part.narrow(0, 2)
+    pictures = [v for v in replace(few, targets=None).leaves if v.dim() == 4 and v.is_floating_point()]
+    if y.dim() != 2 or len(pictures) != 1 or min(pictures[0].shape[2:]) < LONG or isinstance(part.output, Layout):
+        return False
+    (one, *_), (h, w) = pictures, (size // 2 for size in pictures[0].shape[2:])
+    other = one.clone()
+    other[..., :h, :w], other[..., h : 2 * h, w : 2 * w] = one[..., h : 2 * h, w : 2 * w], one[..., :h, :w]
+    turned = few.with_leaves([other if v is one else v for v in few.leaves])
+    with suppress(*REFUSALS), fixed_statistics(), torch.no_grad(), moved(model, 0):  # positions may start at zero
+        now, then = few.call(model), turned.call(model)
+        apart = float((now - now[:1]).abs().max())
+        return apart > UNTOLD * float(now.abs().max()) and float((now - then).abs().max()) < UNTOLD * apart
+    return False
+
+
+def looks_ahead(model: nn.Module, part: Batch) -> tuple[str, ...]:
+    """What outputs (B, T, ...) or (B, C, T) do not depend on where each sees inputs of its position and later alone."""
+    few, edges = differentiable(part.narrow(0, 2))
+    inputs = [value for value in few.leaves if value.is_floating_point()]
+    rows = [(value, edge) for value, edge in zip(inputs, edges, strict=True) if value.dim() == 3]
+    with suppress(*REFUSALS), fixed_statistics():
+        y = few.call(model) if rows else torch.empty(0)
+        for (value, edge), dim in product(rows, (1, 2)):
+            if y.dim() == 3 and LONG <= y.shape[dim] == value.shape[dim]:
+                middle = y.shape[dim] // 2
+                sent = torch.zeros_like(y).index_fill(dim, torch.tensor(middle, device=y.device), 1.0)
+                (found,) = backpropagate(y, [edge], sent.unsqueeze(0))
+                reached = torch.zeros(1) if found is None else found[0].movedim(dim, 0).flatten(1).any(1).nonzero()
+                if len(reached) > 1 and int(reached[0]) >= middle:
+                    return ("inputs before their own positions",)
+    return ()

@@ -44,7 +44,7 @@ def with_fit(problem: Problem, signals: Signals, seed: int, *, again: Callable[[
 
 def _trained(problem: Problem, rate: float, seed: int) -> tuple[float, dict[str, nn.Parameter]]:
     """The least loss ahead of a step, and the weights in the end; what the model draws is the same in all steps."""
-    part = problem.batch if problem.batch.as_one else problem.batch.narrow(0, MAX_EXAMPLES)
+    part = problem.batch.narrow(0, MAX_EXAMPLES)
     own = {name: p for name, p in problem.model.named_parameters() if p.requires_grad and p.is_floating_point()}
     at = {name: nn.Parameter(p.detach().clone()) for name, p in own.items()}
     network, optimizer, least = FunctionalModel(problem.model), torch.optim.Adam(at.values(), lr=rate), math.inf

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from torch.overrides import TorchFunctionMode
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
-from hessdiag.diagnosis.checks import moved
+from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
 from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, norms_of_places, shapes_of
 from hessdiag.errors import REFUSALS
-from hessdiag.results.numbers import short, whole
+from hessdiag.results.numbers import short
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 TAKES = {"cross_entropy": "logits", "log_softmax": "logits", "logsumexp": "logits"}
@@ -30,6 +31,7 @@ LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 LOGARITHMS = ("log", "log2", "log10")
 LEFT, SEVERAL, SATURATING = 0.1, 8, 10.0  # of the targets; logits whose gradient may be zero by rounding
+UNLIKE, MIXED = 1.1, 0.98  # how much more examples vary within groups than in others, and of what all do
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 
 
@@ -48,12 +50,16 @@ class Calls(TorchFunctionMode):
         self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
         self.found, self.silent, self.signed = dict[str, str](), list[float](), dict[str, bool]()
         self.compared = list[tuple[Callable[..., Tensor], Tensor, Tensor]]()  # losses inside, of outputs and targets
+        self.leaves, self.unlike = tuple[Tensor, ...](), ""  # the inputs; sizes of means of what is not alike
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs := kwargs or {})), func.__name__
         pair = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)][:2]
         if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
             return result
+        if self.inside and name == "mean":
+            with suppress(Exception):  # over no dimension, or several
+                self._note_groups(args[0], kwargs["dim"] if "dim" in kwargs else args[1])
         if self.inside and name not in {*ELEMENTWISE, *TAKES, *LOGISTIC, "ctc_loss"}:
             return result
         with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
@@ -63,8 +69,9 @@ class Calls(TorchFunctionMode):
         return result
 
     def _note(self, name: str, pair: Sequence[Tensor], result: Any, args: Sequence[Any], kwargs: Any) -> None:
-        if isinstance(result, Tensor) and len(pair) == 2:
-            self._note_shapes(name, pair, result)
+        joined = result[0] if name == "broadcast_tensors" else result
+        if isinstance(joined, Tensor) and len(pair) == 2:
+            self._note_shapes(name, pair, joined)
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
@@ -95,11 +102,31 @@ class Calls(TorchFunctionMode):
             along = any(a != b and {a, b} == {1, self.examples} for a, b in zip(one, other, strict=False))
             dropped = one == self.y.shape and one[1:2] == (1,) and len(other) > 1 and other == one[:1] + one[2:]
             each_other = (name in ELEMENTWISE and over and (apart or along)) or dropped  # of (B, 1, H, W), (B, H, W)
+            longer = max(one, other, key=len)  # of one number for each example, as (B, 1, 1) beside (B, C)
+            lone = (
+                len(longer) > 1 and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0]
+            )
             squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
+            squared |= joins and apart and lone and longer[0] > 1
             summed = joins and over and one.numel() == 1
             if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
                 key = "broadcast" if each_other or (squared and apart) else "pairs"
                 self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
+
+    def _note_groups(self, values: Tensor, dim: int) -> None:
+        """Note a mean over a part of the examples, or of what one has several of, who are no more alike than others: of
+        (classes, shots, ...) taken for (shots, classes, ...).
+        """
+        for leaf, first in product(self.leaves, range(2)):
+            sizes = values.shape[first : first + 2]
+            split = (*values.shape[:first], math.prod(sizes)) == leaf.shape[: first + 1]
+            if split and dim % values.dim() in (first, first + 1):
+                around, rest = values.shape[:first], values.shape[first + 2 :]
+                forms = (values.reshape(*around, *each, *rest) for each in (sizes, sizes[::-1]))
+                ways = [form.var(first + n).mean() for form in forms for n in range(2)]
+                within, whole = values.var(dim).mean(), values.flatten(first, first + 1).var(first).mean()
+                if within > MIXED * whole and within > UNLIKE * min(ways):
+                    self.unlike = " × ".join(map(str, sizes))
 
     def _note_terms(self, terms: Sequence[Any]) -> None:
         values = [float(v.detach().real if isinstance(v, Tensor) else v) for v in terms]
@@ -176,6 +203,7 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
             own = loss.gradient(y / largest, part.targets)
     _tell_unasked(calls, own, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
+    _tell_groups(calls, model, part)
     if signed and not any(signed.values()) and not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
             lower = torch.where((y < 0).any(0), -1 - y.abs(), y)  # not what a softplus wrote
@@ -188,6 +216,17 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
             part.call(model)
             calls.found |= {key: told for key, told in inside.found.items() if key != "logits"}
             calls.compared = inside.compared
+
+
+def _tell_groups(calls: Calls, model: nn.Module, part: Batch) -> None:
+    """Tell of means over examples in the model, of groups who are no more alike than others."""
+    few, inside = part.narrow(0, 2), Calls(part.rows, calls.y, calls.given, inside=True)
+    inside.leaves = tuple(few.leaves)
+    with suppress(Exception), torch.enable_grad(), inside:  # a model that runs with all examples alone
+        few.call(model)
+    if inside.unlike:
+        what = f"Means are taken over groups of {inside.unlike} examples, less alike than if grouped another way."
+        calls.tell(what, "Look at their order: for one class after the other take `view(classes, shots, -1)`.")
 
 
 def _tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch) -> None:
@@ -208,7 +247,10 @@ def _tell_unasked(
     """Tell of targets of 0 and 1 where all gradients `own` (B, *out) at the ones are zero; at zeros it may be meant."""
     if targets is None or stuck or not swing > SWING or (felt := felt_by(own, targets)) is None:
         return
-    _tell_side(calls, targets[~felt], targets[felt])
+    left, kept = targets[~felt], targets[felt]
+    if len(kept) >= SEVERAL and len(left) > LEFT * targets.numel() and not varies(kept) and varies(left):
+        what = f"The loss counts the targets of {short(float(kept[0]))} alone: all others get no gradient."
+        calls.tell(what, "Invert its mask: padding is to be left out, not what differs.")
     asked = targets == 1
     values = bool(((targets == 0) | asked).all()) and own.shape == targets.shape  # not classes
     if values and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):
@@ -222,37 +264,22 @@ def felt_by(own: Tensor, targets: Tensor) -> Tensor | None:
     return next((each for each in ways if each.shape == targets.shape), None)
 
 
-def _tell_side(calls: Calls, left: Tensor, kept: Tensor) -> None:
-    """Tell of targets without a gradient that differ, where those that have one are alike or all on one side."""
-    share = len(left) / max(len(left) + len(kept), 1)
-    if not LEFT < share < 1 or left.is_complex():
-        return
-    (low, high), (least, most) = (map(float, each.aminmax()) for each in (left, kept))
-    if least == most and low < high and len(kept) >= SEVERAL:
-        what = f"The loss counts the targets of {short(least)} alone: all others ({whole(share)}) get no gradient."
-        calls.tell(what, "Invert its mask: padding is to be left out, not what differs.")
-    several = left.is_floating_point() and all(len(torch.unique(each)) > len(each) / 2 for each in (left, kept))
-    if several and (high <= least or low >= most):
-        end = f"below {short(least)}" if high <= least else f"above {short(most)}"
-        what = f"The loss leaves out {whole(share)} of the targets, all that are {end}."
-        calls.tell(what, "Mark what is missing by NaN, or by a mask of its own, not by its sign.")
-
-
 def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:
     with suppress(ValueError):
         return np.broadcast_shapes(one, other)
     return one
 
 
-def would_broadcast(y: Tensor, targets: Tensor | None) -> dict[str, str]:
-    """Shapes where `nn.MSELoss` would compare each output with targets of other examples."""
+def would_broadcast(y: Tensor, targets: Tensor | None, calls: Calls) -> dict[str, str]:
+    """What is told, and shapes where `nn.MSELoss` would compare each output with targets of other examples."""
+    told = {key: value for key, value in calls.found.items() if key in ("takes", "remedy")}
     if targets is None or y.numel() != targets.numel():
-        return {}
+        return told
     flat = y.grad_fn is not None and y.grad_fn.name().startswith("Unsqueeze")  # the model returned (B,)
     given = y.shape[:1] if flat else y.shape
     shape = _joined(given, targets.shape)
     grown = math.prod(shape) > y.numel()
-    return {"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {}
+    return told | ({"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {})
 
 
 def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math.inf, **_: Any) -> dict[str, str]:

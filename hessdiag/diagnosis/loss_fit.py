@@ -6,11 +6,8 @@ Every number comes from the loss and a few calls of it with other outputs, not f
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -20,18 +17,36 @@ from torch.autograd.graph import get_gradient_edge
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, chance_loss
 from hessdiag.derivatives.magnitude import mean_sq
-from hessdiag.derivatives.targets import class_dimension, sums_to_one
+from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
-from hessdiag.diagnosis.loss_calls import Calls, felt_by, mixed_in, tell_more, watched, would_broadcast
+from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
+from hessdiag.diagnosis.loss_terms import (
+    Of,
+    descended,
+    noise_like,
+    outweighs,
+    pieces_of,
+    summed,
+    tell_outputs,
+    with_slope,
+)
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import DISTANCE, Bound, dim_of, ending, holds_sigmoid, joined_at, unchanged
-from hessdiag.errors import REFUSALS, HessdiagError
+from hessdiag.diagnosis.roles import DISTANCE, Bound, ending, holds_sigmoid, joined_at
+from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
-from hessdiag.network.trace import Node, backpropagate, leaves_of, numbers_written, parents_of, walk
+from hessdiag.network.trace import backpropagate, leaves_of, numbers_written
 
 HALVED = 12  # times, that outputs are
 KNOWN = (CrossEntropy, MeanSquaredError, RandomQuadratic)  # what they ask for
-NOISES = 3  # random vectors like the outputs, beside the first
+FAR, SAME_SLOPE = 1e3, 0.02
+HALF = 0.75  # between a half, and all
+SMALL_OUTPUTS = 100.0  # E[y²]
+FELT = 0.1  # of the pull: by outputs as they are; a logarithm pulls at nearly zero
+LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
+RANGES = {"sigmoid": (0, 1), "tanh": (-1, 1)}
+NEARLY_ALL, MOSTLY = 0.99, 0.8  # of the positions that count
+LEAST_POSITIONS = 4
+SOME = 8  # examples
 
 
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
@@ -64,13 +79,13 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
     falls = kind != "other" and not initial - slope >= LEARNT_SCALED * chance  # convex: no less is within reach
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
-    count = len(at) if loss.couples and _is_sum(loss, at, targets, initial) else 1
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     unsure = {"learnable": bool(given.any()) or len(endless) > 1, "agrees": DISTANCE in names}  # of parts; of distances
     asked = {key: value for key, value in asked.items() if not unsure.get(key)}
     tell_more(calls, own, loss, model, part, **asked)
-    _tell_axes(calls, y, targets)
+    tell_outputs(calls, model, part, y, own, loss)
+    more = would_broadcast(y, targets, calls) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -82,32 +97,19 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "floor": _floor(varied, bounds, at, targets, best, soft=soft) if bounds and not costly else math.nan,
         **_inside(calls.compared),
         **asked,
-        **(would_broadcast(y, targets) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)),
-        "pull": max([_distance(at, own, initial), *(_pull(at[:, piece], own[:, piece] / count) for piece in pieces)]),
+        **more,
+        "pull": _pull(loss, at, own, part, initial),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
         "plunges": not known and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         **_counted(loss, at, part, own, values),
-        "summed": 0.0 if known else _summed(loss, at, part),
-        "outweighs": math.nan if known else _outweighs(loss, at, part, given, bound, y.grad_fn),
+        "summed": 0.0 if known else summed(loss, at, part),
+        "outweighs": math.nan if known else outweighs(loss, at, part, given, bound, y.grad_fn),
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
-
-
-def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
-    """Tell of a softmax at the end over another dimension than the classes'."""
-    *_, node = unchanged(y.grad_fn)
-    sized = re.match("(Log)?SoftmaxBackward", node.name()) and node._saved_result.shape == y.shape
-    with suppress(HessdiagError):  # of targets that are no classes
-        if targets is not None and sized and y.dim() > 2:
-            own = dim_of(node) % y.dim()
-            dim = class_dimension(y, targets, usual=own)
-            if own != dim and (not targets.is_floating_point() or sums_to_one(targets, dim)):
-                what = f"The softmax at the end runs over dimension {own} of the outputs, where classes are in {dim}."
-                calls.tell(what, f"Take it over the classes: `dim={dim}`.")
 
 
 def _are_shares(y: Tensor, last: str) -> bool:
@@ -122,12 +124,6 @@ def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound |
         names, bounds = ending(y.grad_fn, y.detach(), pieces_of(part))
         return names, bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
     return ("",), None
-
-
-def noise_like(y: Tensor, batch: Batch, number: int = 0) -> Tensor:
-    """Draw normal numbers like the outputs (B, *out) of a batch; an example's are the same in whatever batch it is."""
-    generators = [torch.Generator().manual_seed(example * (NOISES + 1) + number) for example in batch.numbers]
-    return torch.stack([torch.randn(y.shape[1:], generator=each) for each in generators]).to(y)
 
 
 def _of_constant(
@@ -156,7 +152,7 @@ def _of_constant(
         constant = min(value for value, _ in found)
         many = len(rows) >= ROWS_PER_OUTPUT * len(mean)
         if free and tried is None and (many or bound):
-            least, row = _descended(lambda z: of(z, bound), mean)
+            least, row = descended(lambda z: of(z, bound), mean)
             constant = min(constant, least)
             found += [(least, bound(row.expand_as(y).contiguous()) if bound else row)] * many
         told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
@@ -167,36 +163,8 @@ def _of_constant(
 
 ROWS_PER_OUTPUT = 8  # fewer are fitted one by one
 GAINED = 1e-6  # of the loss now: what a constant brings below that was no guess
-TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
 
 
-def _descended(of: Callable[[Tensor], Tensor], start: Tensor, enough: float = -math.inf) -> tuple[float, Tensor]:
-    """The least loss, or one that is enough, and its outputs, by steps along the signs of the gradient (Rprop)."""
-    least, best, at = math.inf, start, start
-    step, before = 0.1 * start.abs().clamp(min=1.0), torch.zeros_like(start)
-    for _ in range(TRIALS):
-        value, slope = _with_slope(of, at)
-        if not bool(value.isfinite()) or not bool(slope.isfinite().all()):
-            at, step, before = best, step * SLOWER, torch.zeros_like(start)
-            continue
-        least, best = min((least, best), (float(value), at), key=lambda pair: pair[0])
-        if least < enough:
-            break
-        step = torch.where(slope * before < 0, step * SLOWER, step * FASTER)
-        at, before = at - step * slope.sign(), slope
-    return least, best
-
-
-def _with_slope(of: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Tensor]:
-    """A loss of some outputs, and its gradient there."""
-    with torch.enable_grad():
-        value = of(watched := at.clone().requires_grad_())
-    if not value.requires_grad:
-        return value, torch.zeros_like(at)
-    return value.detach(), torch.autograd.grad(value, watched, materialize_grads=True)[0]
-
-
-Of = Callable[[Tensor, Tensor | None], Tensor]
 MOST_WRITTEN = 2**22  # numbers in a call of a loss, a convolution's times those that it sums, to be called 300 times
 ANY, ROUNDED = 30.0, 1e-6  # size of other outputs, and change of a loss of the order of 1 by rounding
 SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
@@ -212,14 +180,14 @@ def _floor(loss: Of, bounds: Bound, y: Tensor, targets: Tensor | None, chance: f
         return math.nan
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         starts = (y, -y)  # one may be clamped off
-        bounded = min(_descended(lambda z: loss(bounds(z), targets), start)[0] for start in starts)
+        bounded = min(descended(lambda z: loss(bounds(z), targets), start)[0] for start in starts)
         try:
-            best = _descended(lambda z: loss(z, targets), y)[0]
+            best = descended(lambda z: loss(z, targets), y)[0]
         except Exception:  # it takes probabilities, and says so
-            best = _descended(lambda z: loss(z.sigmoid(), targets), y)[0]
+            best = descended(lambda z: loss(z.sigmoid(), targets), y)[0]
         if math.isfinite(bounded) and -SLIGHTLY * chance < best < chance:
             gain = chance - best
-            alike = soft and _descended(lambda z: loss(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
+            alike = soft and descended(lambda z: loss(z.expand_as(y), targets), y.mean(0))[0] < best + NEAR * gain
             return math.nan if alike else (bounded - best) / gain
     return math.nan
 
@@ -261,7 +229,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
         least, best, each = _lowest(free, others[::-1] if within else others, enough)  # far ones may be flat there
         losses = [float(free(each).detach()) for each in (best, *others, noise)]
         change = max(abs(each - now) for each in losses if math.isfinite(each))
-        felt = _with_slope(free, others[0])[1] * (others[1] - others[0])
+        felt = with_slope(free, others[0])[1] * (others[1] - others[0])
         if max(change, ROUNDED * abs(now)) < NEAR * abs(float(felt.sum())):  # its value is nothing, its gradient all
             return found
         if any(map(math.isfinite, losses[-2:])):  # else it takes no outputs of which nothing is known
@@ -283,7 +251,7 @@ def _lowest(of: Callable[[Tensor], Tensor], starts: Sequence[Tensor], enough: fl
     """A loss that is enough, or the least from the last start, its outputs and start: it may take no negative ones."""
     least, best, start = math.inf, starts[0], starts[0]
     for each in starts:
-        value, end = _descended(of, each, enough)
+        value, end = descended(of, each, enough)
         if math.isfinite(value):
             least, best, start = value, end, each
         if least < enough:
@@ -295,7 +263,7 @@ def _is_stuck(of: Callable[[Tensor], Tensor], y: Tensor, noise: Tensor, now: flo
     """Whether a loss without a gradient is not at its least, or has none elsewhere either."""
     tried = (y - NEAR * noise, y + NEAR * noise, noise, ANY * noise)
     values = [v for each in tried if math.isfinite(v := float(of(each).detach()) - now)]
-    some, flat = ROUNDED * abs(now), not any(bool(_with_slope(of, each)[1].any()) for each in tried[2:])
+    some, flat = ROUNDED * abs(now), not any(bool(with_slope(of, each)[1].any()) for each in tried[2:])
     return min(values) < -some or max(values) <= some or flat
 
 
@@ -325,17 +293,6 @@ def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
         if len(alone) < size and not math.isfinite(_of_some(loss, y, targets, alone)):
             return (len(alone) / size) ** size
     return 0.0
-
-
-FAR, SAME_SLOPE = 1e3, 0.02
-
-
-def pieces_of(part: Batch) -> list[slice]:
-    """The columns of each tensor in outputs (B, N) that are of several; all where there is one."""
-    if not isinstance(part.output, Layout):
-        return [slice(None)]
-    ends = accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0)
-    return [slice(*pair) for pair in pairwise(ends)]
 
 
 def _counted(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
@@ -384,82 +341,6 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     return columns
 
 
-def _summed(loss: Loss, y: Tensor, part: Batch) -> float:
-    """The gradient in tensors that a loss sums over examples over that in others, of which it takes means; else 0."""
-    pieces, found = pieces_of(part), {1: 0.0, 2: 0.0}
-    if len(pieces) < 2 or part.as_one:
-        return 0.0
-
-    def slope(times: int) -> Tensor:
-        theirs = None if part.targets is None else torch.cat([part.targets] * times)
-        return _with_slope(lambda z: loss.of_all(z, theirs), torch.cat([y] * times))[1].double()
-
-    with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
-        one, two = slope(1), slope(2)
-        for piece in pieces:
-            felt, again = (float((each[: len(y), piece] * y[:, piece]).sum()) for each in (one, two))
-            times = 2 * again / felt if felt else 0.0
-            if (whole := round(times)) in found and abs(times - whole) < NEAR:
-                found[whole] = max(found[whole], float(one[:, piece].abs().sum()))
-        return found[2] / found[1] if found[1] else 0.0
-    return 0.0
-
-
-NEAR_LEAST, SHARE = 0.1, 0.01  # of what outputs of size 1 cost in a penalty; of the loss: what one can drown
-ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
-
-
-def _outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root: Node) -> float:
-    """What outputs of size 1 cost in a term without targets, as the divergence of a VAE, over what all others can gain;
-    NaN where there are no such two, infinity where it falls without end. What no weight made, or no other is made of,
-    as the residual of an equation, is a target, too.
-    """
-    whole = pieces_of(part)
-    pieces = [piece for piece in whole if not bool(given[piece].all())]
-    ends = dict(zip([piece.start for piece in whole], joined_at(root, len(whole)), strict=False))
-    if part.targets is None or len(pieces) < 2:
-        return math.nan
-    noise, others, start = noise_like(y, part), torch.where(given, y.roll(1, 0), y), 0.0
-
-    def of(some: list[slice], z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
-        moved = base.clone()
-        for piece in some:
-            moved[:, piece] = z
-        return loss.of_all(bound(moved), targets)
-
-    def slope(piece: slice, *there: Tensor) -> Tensor:
-        return _with_slope(lambda z: of([piece], z, *there), noise[:, piece])[1]
-
-    def gain(piece: slice, enough: float) -> float:
-        return start - _descended(partial(of, [piece]), y[:, piece], start - enough)[0]
-
-    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        start = float(loss.of_all(bound(y), part.targets).detach())
-        slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
-        told = [piece for piece, one, other in slopes if not torch.equal(one, other)]
-        made_of = {node for piece in told if (end := ends.get(piece.start)) for node in walk(end, parents_of)}
-        free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
-        pairs = [
-            (piece, [other for other in free if y[:, other].shape == y[:, piece].shape])  # a distance?
-            for piece in free if (end := ends.get(piece.start)) and {*unchanged(end)} & made_of
-        ]  # fmt: skip
-        ones = torch.ones_like(y)  # noise is not smooth
-        for piece, them in pairs if told else ():
-            far = [float(of(them, n * noise[:, piece]).detach()) for n in (3, 6, 12)]
-            one, two, up, higher = (float(of([piece], y[:, piece] + n).detach()) - start for n in (-6, -12, 6, 12))
-            falls = one < 0 and abs(two - 2 * one) < -one / 4 and higher > ANY_FALL * up > 0
-            if falls or ANY_FALL * max(far[0] - far[1], 0.0) < far[1] - far[2] < math.inf:
-                return math.inf
-        tried = [(of([p], noise[:, p]), of(them, noise[:, p]), of([p], ones[:, p])) for p, them in pairs]
-        costs = [(float(min(values).detach()) - start, p) for values, (p, _) in zip(tried, pairs, strict=True)]
-        dearest = max((cost for cost, _ in costs), default=0.0)
-        most = max((gain(piece, dearest) for piece in told if dearest > 0), default=0.0)
-        if most > SHARE * abs(start):
-            near = [cost for cost, piece in costs if gain(piece, NEAR_LEAST * cost) < NEAR_LEAST * cost]
-            return max(near, default=0.0) / most
-    return math.nan
-
-
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:
     """Whether a loss of a batch grows with its examples."""
     with suppress(Exception):  # of a loss of the user's for so many examples
@@ -472,22 +353,17 @@ def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice | list[i
     return float(loss.of_all(y[some], None if targets is None else targets[some]).detach())
 
 
-HALF = 0.75  # between a half, and all
-SMALL_OUTPUTS = 100.0  # E[y²]
-FELT = 0.1  # of the pull: by outputs as they are; a logarithm pulls at nearly zero
-
-
-def _distance(y: Tensor, own: Tensor, initial: float) -> float:
-    """How far outputs (B, *out) that are small have to go for the loss to be zero, were it linear as an L1 loss."""
+def _pull(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> float:
+    """How far outputs (B, *out) that are small have to go for the loss to be zero, were it linear as an L1 loss; or the
+    rms of the gradient in a piece of them that is small, or how it is felt by this if that is far less.
+    """
     slope = float(own.abs().flatten(1).sum(1).mean(dtype=torch.float64))
-    return abs(initial) / slope if slope > FELT and mean_sq(y) < SMALL_OUTPUTS else 0.0
-
-
-def _pull(y: Tensor, own: Tensor) -> float:
-    """The rms of the gradient in outputs (B, *out) that are small, or how it is felt by these if that is far less."""
-    if not 0 < mean_sq(y) < SMALL_OUTPUTS:
-        return 0.0
-    return min(math.sqrt(mean_sq(own)), math.sqrt(mean_sq(own * y)) / FELT)
+    pulls = [abs(initial) / slope if slope > FELT and mean_sq(y) < SMALL_OUTPUTS else 0.0]
+    count = len(y) if loss.couples and _is_sum(loss, y, part.targets, initial) else 1
+    for z, g in ((y[:, piece], own[:, piece] / count) for piece in pieces_of(part)):
+        if 0 < mean_sq(z) < SMALL_OUTPUTS:
+            pulls.append(min(math.sqrt(mean_sq(g)), math.sqrt(mean_sq(g * z)) / FELT))
+    return max(pulls)
 
 
 def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice) -> bool:
@@ -506,9 +382,6 @@ def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: 
         slopes = [((now - there) / FAR, (there - beyond) / FAR) for there, beyond in ways]
         return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
     return False
-
-
-LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
 
 
 def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool:
@@ -530,9 +403,6 @@ def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool
     return False
 
 
-RANGES = {"sigmoid": (0, 1), "tanh": (-1, 1)}
-
-
 def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
     """The share of the targets, one for each output, that an operation which bounds the outputs cannot give; 0 where
     zeros in their place ask for nothing, as advantages that weigh log-probabilities.
@@ -540,14 +410,9 @@ def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
     if last in RANGES and targets is not None and targets.numel() == y.numel():
         low, high = RANGES[last]
         with suppress(Exception):  # a loss of the user's, of other targets
-            if bool(_with_slope(lambda z: loss.of_all(z, torch.zeros_like(targets)), y)[1].any()):
+            if bool(with_slope(lambda z: loss.of_all(z, torch.zeros_like(targets)), y)[1].any()):
                 return float(((targets < low - NEAR) | (targets > high + NEAR)).double().mean())
     return 0.0
-
-
-NEARLY_ALL, MOSTLY = 0.99, 0.8  # of the positions that count
-LEAST_POSITIONS = 4
-SOME = 8  # examples
 
 
 def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:

@@ -43,6 +43,8 @@ ROUNDINGS = 16  # of one number, that the sum of many is off by at most
 # What a measurement takes whatever is asked, by measurement: gradients of all parameters and of the largest one while
 # the model is checked, of all while blocks are measured, copies of the batch, and a few gradients of an example.
 CHECKED, LARGEST, MEASURED, COPIES, COTANGENTS, WORKING = 5, 2, 3, 2, 4, 2
+MOMENTS = ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq")
+FACTORS = ("activation_scaling", "gamma", "gamma_intrinsic", "gamma_curvature")
 
 
 @dataclass(frozen=True)
@@ -138,11 +140,7 @@ def _chunk(problem: Problem, memory: MemoryBudget) -> int:
 
 
 def bounded(memory: MemoryBudget, problem: Problem) -> MemoryBudget:
-    """The memory that is left for examples and their cotangents.
-
-    Raises:
-        HessdiagError: what was asked for is less than a measurement of this model and batch takes.
-    """
+    """The memory that is left for examples and their cotangents; refused is less than these take."""
     parameters, inputs = problem.shape.parameters, sum(tensor.nbytes for tensor in problem.batch.tensors)
     held = CHECKED * parameters + LARGEST * max(p.nbytes for p in problem.model.parameters()) + COPIES * inputs
     least = held + WORKING * problem.shape.bytes_per_example(COTANGENTS)
@@ -206,10 +204,6 @@ def _is_rounding(problem: Problem, block: Block, sums: Sums) -> bool:
 
 def _mean(total: float, count: float) -> float:
     return float(total / count) if count else math.nan
-
-
-MOMENTS = ("x_sq", "out_sq", "x_gradient_sq", "out_gradient_sq")
-FACTORS = ("activation_scaling", "gamma", "gamma_intrinsic", "gamma_curvature")
 
 
 def block_reports(

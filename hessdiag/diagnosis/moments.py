@@ -49,9 +49,7 @@ def sum_moments(
 
     A quick measurement has no second cotangents, and no γ from the curvature of the loss. Rows of `mixed` layers are no
     examples. Of the first examples, as many as `signals` says, signals are returned too, or why there are none.
-
-    Raises:
-        HessdiagError: one example's loss depends on another example, as with batch normalisation in training mode.
+    Refused are losses of examples that depend on others, as with batch normalisation in training mode.
     """
     batch, joined = problem.batch, problem.coupled or problem.loss.couples
     parts = [batch.narrow(0, signals)] if signals else []

@@ -26,6 +26,7 @@ LEVEL = 0.25  # of the loss, which means of examples would take away
 DROPPED = 0.9  # of what a layer reads; healthy networks drop 80 % at most
 TINY, ADAM_RATE = 1e-300, 1e-3
 SMALL = 1e-4  # E[x²] of small signals
+BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
 
 class Net:
@@ -157,9 +158,6 @@ def worst_first(numbers: dict[str, float]) -> tuple[str, ...]:
     """Names by falling number, those near the largest in the order of the network."""
     limit = max(numbers.values(), default=0.0) / 1.5  # what is larger by less is so by chance
     return tuple(sorted(numbers, key=lambda name: -min(numbers[name], limit)))
-
-
-BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
 
 def graded(value: float, warning: float, fault: float = math.inf) -> Severity:

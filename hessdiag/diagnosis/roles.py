@@ -11,11 +11,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial, reduce
-from itertools import accumulate, permutations, product
+from itertools import accumulate, product
 from operator import mul
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -43,19 +41,7 @@ _LAYER = re.compile(r"\w*(Conv|Rnn|Lstm|Gru|Trilinear|Linear)")  # what they rea
 _PRODUCT = re.compile(r"(Bmm|Mm|Addmm|Baddbmm)Backward\d*")
 _REPEATS = re.compile(r"(Expand|Cat|Stack)")
 _JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where|\w*Norm)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, perhaps
-
-
-@dataclass
-class Role:
-    """What became of one output.
-
-    Attributes:
-        labels: see `hessdiag.results.signals.LayerSignals`.
-        numbers: `saturated` and `phase_rms` of the nonlinearity behind it.
-    """
-
-    labels: set[str] = field(default_factory=set)
-    numbers: dict[str, Any] = field(default_factory=dict)
+LOG, DISTANCE = "LogSoftmax", "distance"
 
 
 class Graph:
@@ -101,9 +87,9 @@ class Graph:
                 factors = [parent for parent, _ in after.next_functions] if after.name().startswith("Mul") else []
                 gains = len(factors) > 1 and not _scaled_by(after) and factors[1 - position] not in self.constant
                 if gains and (node is leaf or passes_unchanged(node)):
-                    uses.update({"branch"} if "add" in self.role_of(after).labels else ())
+                    uses.update({"branch"} if "add" in self.role_of(after)[0] else ())
                 elif self._multiplies(after, position):
-                    uses.update({"product"}, {"output"} & self.role_of(after).labels)
+                    uses.update({"product"}, {"output"} & self.role_of(after)[0])
                     uses.update({"convolution"} if "Conv" in after.name() else ())
                 elif _LOOKUP.match(after.name()):
                     uses.add("lookup")
@@ -126,50 +112,51 @@ class Graph:
         first = len(node.next_functions) - 2  # of the factors; a summand stands before them
         return position > first or (position == first and node.next_functions[-1][0] not in self.constant)
 
-    def role_of(self, start: Node) -> Role:
-        """Follow the output that a node wrote."""
-        role = Role()
+    def role_of(self, start: Node) -> tuple[set[str], dict[str, float]]:
+        """Follow the output that a node wrote: labels and numbers of `LayerSignals`."""
+        *_, end = unchanged(start)  # a module may have a nonlinearity there
+        labels, numbers = set[str](), _what_it_did(end, _NONLINEARITIES.get(_operation(end.name()), ""))
 
         def onwards(node: Node) -> list[Node]:
-            return [after for after, position in self.consumers[node] if self._passes(after, position, start, role)]
+            return [o for o, position in self.consumers[node] if self._passes(o, position, start, labels, numbers)]
 
         for node in walk(start, onwards):
             if node is self.root:
-                role.labels.add("output")
+                labels.add("output")
             if node in self.norms:
-                role.labels.add("norm")
-        return role
+                labels.add("norm")
+        return labels, numbers
 
-    def _passes(self, after: Node, position: int, start: Node, role: Role) -> bool:
+    def _passes(self, after: Node, position: int, start: Node, labels: set[str], numbers: dict[str, float]) -> bool:
         """Whether the output goes on through a consumer; else the consumer's label is noted."""
         name = after.name().removeprefix("torch::autograd::")
         kind = _NONLINEARITIES.get(_operation(name))
         if re.match(r"(Native|Cudnn|Miopen)BatchNorm|NativeLayerNorm|NativeGroupNorm|FusedRmsNorm", name):
-            role.labels.add("norm")
+            labels.add("norm")
             return "BatchNorm" in name  # the others are called as functions
         if kind:
             idle = _is_idle(after, kind)
             selu = kind == "elu" and getattr(after, "_saved_scale", 1.0) != 1.0  # ELU's node, with a scale
-            role.labels.add("idle" if idle else "selu" if selu else kind)
-            role.numbers |= {} if kind == "relu" and "norm" in role.labels else _what_it_did(after, kind)
+            labels.add("idle" if idle else "selu" if selu else kind)
+            numbers |= {} if kind == "relu" and "norm" in labels else _what_it_did(after, kind)
             return idle
         if _TRANSPARENT.fullmatch(name):
-            role.labels.update({"max"} if name.startswith("MaxPool") else ())
+            labels.update({"max"} if name.startswith("MaxPool") else ())
             return True
         factor = _PRODUCT.fullmatch(name) and position == len(after.next_functions) - 2
         linear = factor and not self._multiplies(after, position) and _writes_linearly(start)
-        if linear or ("idle" in role.labels and _LAYER.match(name) and not position):
-            role.labels.add("linear")
+        if linear or ("idle" in labels and _LAYER.match(name) and not position):
+            labels.add("linear")
         if not re.fullmatch(r"(Add|Sub|Mul|Div)Backward\d", name):
             return False
         others = [p for i, (p, _) in enumerate(after.next_functions) if p is not None and i != position]
         if not others or others[0] in self.constant:
             return True
         if name.startswith(("Mul", "Div")):
-            role.labels.add("gate")
+            labels.add("gate")
             return False
         both = _descends(others[0], start)  # part of a nonlinearity, or a skip starts here
-        role.labels.add("self-add" if both else "add")
+        labels.add("self-add" if both else "add")
         return both
 
 
@@ -223,13 +210,7 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     return {}
 
 
-def at_its_end(node: Node) -> dict[str, float]:
-    """What a nonlinearity did that a module has at its own end."""
-    *_, last = unchanged(node)
-    return _what_it_did(last, _NONLINEARITIES.get(_operation(last.name()), ""))
-
-
-NEARLY_ALL, MOSTLY_INSIDE = 0.99, 0.5  # of a row's weight; of the places that are sampled
+NEARLY_ALL, MOSTLY_INSIDE, TURNED = 0.99, 0.5, 0.1  # of a row's weight; of the places that are sampled; of variances
 CLOSE = 1e-3  # of norms to each other
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
@@ -402,15 +383,6 @@ def norms_of_places(graph: Graph) -> Iterator[Node]:
             yield norm
 
 
-def cancelled(graph: Graph) -> Iterator[Node]:
-    """What is x in x + (q - x), which is q: no gradient reaches x there."""
-    for node in (graph.root, *graph.consumers):
-        parents = [parent for parent, _ in node.next_functions if parent and node.name() == "AddBackward0"]
-        for x, difference in permutations(parents, 2):
-            if difference.name() == "SubBackward0" and difference.next_functions[1][0] is x:
-                yield x
-
-
 def squashed(graph: Graph) -> Iterator[Node]:
     """Softmaxes and sigmoids whose results go on as logits, as in a model that computes its own loss."""
     readers = {"LogSoftmax", "Logsumexp", "BinaryCrossEntropyWithLogits"}
@@ -429,13 +401,22 @@ def squashed(graph: Graph) -> Iterator[Node]:
 
 def outside(graph: Graph) -> Iterator[Node]:
     """What `grid_sample` reads at places of which most are outside, beyond −1 to 1."""
-    for node in (graph.root, *graph.consumers):
-        if _operation(node.name()).startswith("GridSampler"):
-            inside = (node._saved_grid.detach().abs() <= 1).all(-1)
-            if float(inside.double().mean()) < MOSTLY_INSIDE:
-                yield node
+    for node in (each for each in (graph.root, *graph.consumers) if each.name().startswith("GridSampler")):
+        inside = (node._saved_grid.detach().abs() <= 1).all(-1)
+        if float(inside.double().mean()) < MOSTLY_INSIDE:
+            yield node
 
 
+def turned(graph: Graph) -> Iterator[Node]:
+    """What `grid_sample` reads at places (B, H, W, 2) whose first coordinate runs along H, and the second along W."""
+    for node in (each for each in (graph.root, *graph.consumers) if each.name().startswith("GridSampler2D")):
+        along_rows, along_columns = (node._saved_grid.detach().var(dim).mean((0, 1)) for dim in (1, 2))
+        ways = torch.stack([along_columns[0] / along_rows[0], along_rows[1] / along_columns[1]])
+        if bool((ways < TURNED).all()):
+            yield node
+
+
+NOTED = {"root": endless_slopes, "squashed": squashed, "outside": outside, "turned": turned}
 Bound = Callable[[Tensor], Tensor]
 
 
@@ -443,9 +424,6 @@ def joined_at(root: Node | None, count: int) -> list[Node | None]:
     """What made each of several tensors that a node joins; nothing where it does not join so many."""
     parents = [] if root is None else [parent for parent, _ in root.next_functions]
     return parents if len(parents) == count > 1 else []
-
-
-LOG, DISTANCE = "LogSoftmax", "distance"
 
 
 def ending(root: Node, y: Tensor, pieces: Sequence[slice]) -> tuple[tuple[str, ...], Bound | None]:

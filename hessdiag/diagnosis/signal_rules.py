@@ -33,6 +33,7 @@ UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
+SQUASHED = 3e-6  # the same behind sigmoids alone, whose means the head learns first; healthy: 1.2e-5
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 1000.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
@@ -40,6 +41,15 @@ RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
 VARIES = 1e-3
 TINY_GAIN = 0.01  # n E[W²], below which it is the weights that lose the signal, whatever follows them
 BETWEEN = "Put normalisations or skip connections between these layers, or nonlinearities that do not saturate."
+OPENS = {"branch", "product", "lookup"}  # what a parameter of zeros will let through
+BOUNDED = ("softmax", "sigmoid", "tanh")
+STANDARDISE = "Standardise each input or channel: subtract its mean over the data, and divide by its deviation."
+OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
+FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS, PRICE = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0, 0.5
+REPEATED_OUTPUTS = 0.35
+CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
+STAYS, RISES = 0.8, 1.02  # of the first loss
+STEP, FEW = 2e-5, 3  # of the loss; layers that are named
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -115,16 +125,23 @@ def nothing_arrives(net: Net) -> Finding | None:
         return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
-    opens = any(p.gradient == "some" for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute)
-    if not varying <= SILENT or net.zero_heads or later or opens:
+    zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute and p.gradient == "some"]
+    varies = any(layer.out_varies > VARIES for layer in net.layers.values())  # what a gate may let through
+    opens = any(OPENS & {*p.uses} or (len(p.shape) < 2 and varies) for p in zeros)
+    alone = net.labelled("sigmoid")[1:] and not (net.normalised or net.residual)
+    limit = SQUASHED if alone else SILENT
+    if not varying <= limit or net.zero_heads or later or opens:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
-        message, advice = "All examples of the batch have the same inputs.", "Pass a batch of different examples."
-        return Finding("HD102", "warning", (), message, advice, varying, SILENT)
+        message = "All examples of the batch have the same inputs, at least where the first layers read them."
+        advice = "Pass a batch of different examples, or look at what is done to them ahead of these layers."
+        if alike := [p.name for p in net.parameters if p.rows > 1 and "lookup" in p.uses]:
+            message, advice = f"All rows looked up in {listed(alike)} are alike.", "Draw them: `nn.init.normal_`."
+        return Finding("HD102", "warning", (), message, advice, varying, limit)
     hidden = [net.layers[path] for path in net.hidden]
     ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
-    cuts = {path for path, o in net.layers.items() if o.varying[0] > 0 == o.varying[1]}  # nothing varies behind them
+    cuts = {path for path, o in net.layers.items() if path and o.varying[0] > 0 == o.varying[1]}  # nothing behind
     cut = [p.name for p in ahead_of_head if cuts & {*p.owners[:1]}]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     learns = {path for path, o in net.layers.items() if o.out_gradient_sq > 0 and o.out_varies > VARIES}
@@ -134,12 +151,12 @@ def nothing_arrives(net: Net) -> Finding | None:
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut or [net.name_of(o.path) for o in lost]) or worst_first(steps)[: max(3, len(steps) // 3)]
     which = "The input of the last layer varies" if ends else "The outputs vary"
-    message = f"{which} by {root(varying)} between examples (usual: above {root(SILENT)}), lost at {listed(blocks)}."
+    message = f"{which} by {root(varying)} between examples (usual: above {root(limit)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     drawn = {name for name in blocks if net.named[name].fan_in * net.named[name].weight_sq > TINY_GAIN}
     advice = "Look for an index, a mask, or a normalisation of one number there." if drawn and not varying else advice
     advice = BETWEEN if drawn & {*net.labelled("sigmoid")} else advice
-    return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, SILENT)
+    return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, limit)
 
 
 def even(net: Net) -> Finding | None:
@@ -148,6 +165,9 @@ def even(net: Net) -> Finding | None:
         message = "The outputs are the same wherever one token stands, whose targets are not: attention knows no order."
         advice = "Add positions to what it reads, or rotate queries and keys along them, not along heads."
         return Finding("HD102", "warning", blocks, message, advice, 0.0, 0.0)
+    if net.signals.orderless:
+        message = "The outputs are the same for pictures whose parts change places: nothing tells positions."
+        return Finding("HD102", "warning", (), message, "Add positions, or mix what is at different ones.", 0.0, 0.0)
     if not (net.signals.even and net.signals.output_varies > SILENT):
         return _one_place(net)
     alike = tuple(p.name for p in net.parameters if p.unlike < ALIKE and not p.uses)  # as of queries
@@ -227,10 +247,6 @@ def residual_growth(net: Net) -> Finding | None:
     message += f" (usual: below {root(RESIDUAL)}×). They end in {listed(blocks)}."
     advice = f"Start these at zero (`nn.init.zeros_`), or multiply them by 1/√{len(tips)} = {short(len(tips) ** -0.5)}."
     return Finding("HD104", severity, blocks, message, advice, growth, RESIDUAL)
-
-
-BOUNDED = ("softmax", "sigmoid", "tanh")
-STANDARDISE = "Standardise each input or channel: subtract its mean over the data, and divide by its deviation."
 
 
 def raw_inputs(net: Net) -> Finding | None:
@@ -330,9 +346,6 @@ def drowned(net: Net) -> Finding | None:
     return Finding("HD110", "warning", shared, message, "Take a ReLU in place of that softmax.", varies, VARIES)
 
 
-OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
-
-
 def out_of_reach(net: Net) -> Finding | None:
     """HD113: the loss cannot fall far, because the outputs are bounded, or compared with the wrong targets."""
     signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
@@ -402,13 +415,13 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         return Finding("HD113", "warning", blocks, f"{what} (usual: below {usual}×).", advice, signals.summed, WEIGHS)
     if signals.outweighs == math.inf:
         message = "A loss term without targets falls without end as its outputs grow: its sign is the opposite one."
-        return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
-    if signals.outweighs > WEIGHS:
-        times, usual = short(signals.outweighs), trimmed(WEIGHS)
-        message = f"A loss term without targets drowns the rest: {times}× what that gains (usual: below {usual}×)."
-        advice = "Make its weight smaller; or take sums of both, or means: a VAE has one divergence of all latents."
+        return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, PRICE)
+    if signals.outweighs > PRICE:
+        times, usual = short(signals.outweighs), trimmed(PRICE)
+        message = f"A nat of the code costs {times}× what it can gain (usual: below {usual}×): the posterior collapses."
+        advice = "Make the divergence's weight smaller; or take sums of both, or means: of pixels, and of latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
-        return Finding("HD113", "warning", latent, message, advice, signals.outweighs, WEIGHS)
+        return Finding("HD113", "warning", latent, message, advice, signals.outweighs, PRICE)
     if told := net.labelled("squashed"):
         message = f"What a softmax or sigmoid wrote behind {listed(told)} goes on as logits, which are of both signs."
         return Finding("HD113", "warning", told, message, "Leave it out: the loss takes more than that.", 1.0, 0.0)
@@ -416,9 +429,6 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
     return None
-
-
-FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
 
 
 def _unasked(net: Net) -> Finding | None:
@@ -479,9 +489,6 @@ def astray(net: Net) -> Finding | None:
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
-REPEATED_OUTPUTS = 0.35
-
-
 def unseen(net: Net) -> Finding | None:
     """HD120: a part of the inputs that does not reach the outputs, or examples that cannot be told apart there."""
     signals = net.signals
@@ -498,6 +505,9 @@ def unseen(net: Net) -> Finding | None:
     if blocks := net.labelled("outside"):
         message = f"Of the places that `grid_sample` reads behind {listed(blocks)} most are outside of what it samples."
         return Finding("HD120", "warning", blocks, message, "Scale them from pixels to the range −1 to 1.", 1.0, 0.0)
+    if blocks := net.labelled("turned"):
+        message = f"The grid that `grid_sample` reads behind {listed(blocks)} has rows first, where it takes x, y."
+        return Finding("HD120", "warning", blocks, message, "Flip its last dimension: `grid.flip(-1)`.", 1.0, 0.0)
     waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
     if signals.unseen and not waiting:
         blocks = net.names_of(signals.unseen[1:])
@@ -528,8 +538,10 @@ def meeting(net: Net) -> Finding | None:
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others{order}."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
     advice += " If time is the first dimension of the inputs, pass batch_dim=1." if ordered else ""
-    meant = blocks and net.named[blocks[0]].along < BLIND
-    readers = [layer.kind for layer in net.layers.values() if path in layer.sources]
+    behind = [layer for layer in net.layers.values() if path in layer.sources]
+    readers = [layer.kind for layer in behind]
+    known = any(o.normalises and "BatchNorm" in o.kind and net.held(o.path, "weight") for o in behind)  # torch's own
+    meant = blocks and net.named[blocks[0]].along < BLIND and not known
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
     told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign
     return Finding("HD122", "note" if own or meant or not told else "warning", blocks, message, advice, 1.0, 0.0)
@@ -552,9 +564,6 @@ def shown(net: Net) -> Finding | None:
     if not (told := SHOWN.get(net.signals.shown)):
         return None
     return Finding("HD116", "warning" if net.signals.shown == "skips" else "fault", (), *told, 1.0, 0.0)
-
-
-CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
 
 
 def linear_pair(net: Net) -> Finding | None:
@@ -644,10 +653,6 @@ def narrow_phase(net: Net) -> Finding | None:
     message = f"The first sines are nearly linear: {first.name} gives them {short(spread)} rad (usual: above 1)."
     advice = f"Draw {first.name} from U(±1/n): `nn.init.uniform_(w, -1 / {n}, 1 / {n})`; the sines' ω multiplies it."
     return Finding("HD107", "warning", (first.name,), message, advice, spread, PHASE)
-
-
-STAYS, RISES = 0.8, 1.02  # of the first loss
-STEP, FEW = 2e-5, 3  # of the loss; layers that are named
 
 
 def stays(net: Net) -> Finding | None:

@@ -29,22 +29,11 @@ from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis.checks import holding, level_left_out, moved, varies
-from hessdiag.diagnosis.loss_fit import NOISES, SEEN, fit_of, noise_like, pieces_of
+from hessdiag.diagnosis import roles
+from hessdiag.diagnosis.checks import holding, level_left_out, looks_ahead, moved, orderless, varies, without_rounding
+from hessdiag.diagnosis.loss_fit import SEEN, fit_of
+from hessdiag.diagnosis.loss_terms import NOISES, noise_like, pieces_of
 from hessdiag.diagnosis.network_view import DROPPED
-from hessdiag.diagnosis.roles import (
-    Graph,
-    at_its_end,
-    attentions,
-    cancelled,
-    endless_slopes,
-    joined_at,
-    mixing_views,
-    outside,
-    squashed,
-    unchanged,
-    written_by,
-)
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import seeded_rng
@@ -221,32 +210,31 @@ class SignalPass:
         The last are fields of `Signals`.
         """
         leaves = {name: get_gradient_edge(p).node for name, p in self.parameters.items()}
-        graph = Graph(y.grad_fn, self.norms, leaves.values())
+        graph = roles.Graph(y.grad_fn, self.norms, leaves.values())
         written = {layer.edge.node: path for path, layer in self.layers.items() if layer.edge is not None}
         for layer in self.layers.values():
             if layer.edge is not None:
-                role = graph.role_of(layer.edge.node)
-                layer.numbers |= {"labels": tuple(sorted(role.labels)), **at_its_end(layer.edge.node), **role.numbers}
+                goes, did = graph.role_of(layer.edge.node)
+                layer.numbers |= {"labels": tuple(sorted(goes)), **did}
             if layer.x_edge is not None:
-                layer.numbers["sources"] = sources = tuple(written_by(layer.x_edge.node, written, {}))
+                layer.numbers["sources"] = sources = tuple(roles.written_by(layer.x_edge.node, written, {}))
                 if layer.numbers["x_sq"] == 0:
                     edges = [edge for o in sources if (edge := self.layers[o].edge) is not None]
-                    back = backpropagate(layer.x_edge, edges, _ones_at(layer.x_edge))
+                    read = layer.x_edge.node._input_metadata[layer.x_edge.output_nr]
+                    ones = torch.ones(1, *read.shape, dtype=read.dtype, device=read.device)
+                    back = backpropagate(layer.x_edge, edges, ones)
                     layer.numbers["x_gradient_sq"] *= any(g is not None and bool(g.any()) for g in back)
         modules = [(path, self.model.get_submodule(path)) for path in self.layers]
         held = {id(p): path for path, m in modules for p in m._parameters.values() if p is not None and p.dim() > 1}
         inputs = replace(self.part, targets=None).leaves
-        for paths, peaked, labels in attentions(graph, written, held, inputs):
+        for paths, peaked, labels in roles.attentions(graph, written, held, inputs):
             for numbers in (self.layers[path].numbers for path in paths):
                 numbers["peaked"] = max(numbers.get("peaked", peaked), peaked)
                 numbers["labels"] += ("attention", *labels)
         rows = self.part.rows or next((len(v) for v in self.part.tensors if v.dim()), 1)  # of a graph
-        noted = {
-            "mixed": mixing_views(graph, rows), "root": endless_slopes(graph), "cancelled": cancelled(graph),
-            "squashed": squashed(graph), "outside": outside(graph),
-        }  # fmt: skip
+        noted = {"mixed": roles.mixing_views(graph, rows)} | {label: find(graph) for label, find in roles.NOTED.items()}
         for label, nodes in noted.items():
-            for path in (path for node in nodes for path in written_by(node, written, held)):
+            for path in (path for node in nodes for path in roles.written_by(node, written, held)):
                 self.layers[path].numbers["labels"] += (label,)
         uses = {name: graph.uses_of(leaf) for name, leaf in leaves.items()}
         uses = {name: each if self.parameters[name].dim() > 1 else each & {"branch"} for name, each in uses.items()}
@@ -260,13 +248,13 @@ class SignalPass:
         loose = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
         most = max(self.shares, key=self.shares.__getitem__)
         if self.shares[most] < DROPPED:
-            ends = [self.kept[node] for node in unchanged(y.grad_fn) if node in self.kept]
+            ends = [self.kept[node] for node in roles.unchanged(y.grad_fn) if node in self.kept]
             most = ends[0] if ends and self.part.targets is not None else ""
         return uses, {
             "dropped": most if self.shares[most] else "",
             "dropped_share": self.shares[most],
             "unregistered": loose,
-            "sources": tuple(written_by(y.grad_fn, written, {})),
+            "sources": tuple(roles.written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),
         }
 
@@ -293,15 +281,17 @@ class SignalPass:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
+        of_mean = without_rounding(model, part, loss, of_mean)
         for path in self._sampled(y, of_mean):
             self.layers[path].numbers["labels"] += ("sampled",)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
-        self.noted["unseen"] = self.noted.get("unseen") or self._ignored(y, of_mean)
+        unseen = self.noted.get("unseen") or self._ignored(y, of_mean)  # before another call is listened to
+        self.noted["unseen"] = unseen or looks_ahead(model, part)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
-            even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y),
+            even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y), orderless=orderless(model, part, y),
             repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
             **fit_of(model, part, y, own[0], loss), level=level_left_out(model, part, y, loss),
@@ -341,11 +331,15 @@ class SignalPass:
         return tuple(rows)
 
     def _sampled(self, y: Tensor, gradients: Gradients) -> list[str]:
-        """Layers that learn by other outputs alone, and yet change the first, of a model that draws numbers."""
+        """Layers that learn by other outputs alone, and yet change the first, as by what it draws or looks up."""
         pieces = pieces_of(self.part)
-        first, *_ = joined_at(y.grad_fn, len(pieces)) or [None]
-        made_of = {id(leaf) for leaf in leaves_of(first)} if self.part.noise else set[int]()
+        first, *_ = roles.joined_at(y.grad_fn, len(pieces)) or [None]
+        made_of = {id(leaf) for leaf in leaves_of(first)}
         rest = {n: p for n, p in self.parameters.items() if id(p) not in made_of and _state(gradients[n]) == "some"}
+        if not self.part.noise:  # the rows of a codebook learn so
+            kinds = (nn.Linear, nn.modules.conv._ConvNd)
+            layers = {id(p) for m in self.model.modules() if isinstance(m, kinds) for p in m.parameters(recurse=False)}
+            rest = {name: p for name, p in rest.items() if id(p) in layers}
         if not rest or not made_of & {*map(id, self.parameters.values())}:
             return []
 
@@ -526,12 +520,6 @@ def _columns(values: Tensor, read: Collection[Tensor]) -> list[int]:
     columns = [*values.unbind(1)]
     seen = [any(x.dtype == each.dtype and torch.equal(x.reshape(-1), each) for x in read) for each in columns]
     return [n for n, one in enumerate(seen) if not one and varies(columns[n])] if any(seen) else []
-
-
-def _ones_at(edge: GradientEdge) -> Tensor:
-    """A cotangent (1, *shape) of what a place before the outputs wrote."""
-    told = edge.node._input_metadata[edge.output_nr]
-    return torch.ones(1, *told.shape, dtype=told.dtype, device=told.device)
 
 
 def _is_layer(module: nn.Module) -> bool:

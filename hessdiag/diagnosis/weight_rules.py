@@ -31,6 +31,9 @@ BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
 BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
+NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
+ALIVE = 0.025  # share of the values behind a ReLU that are above zero
+LEAST_ROWS, TABLE = 8, 4
 
 
 def outliers(net: Net) -> Finding | None:
@@ -204,24 +207,18 @@ def identical_units(net: Net) -> Finding | None:
     read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
     even = {p.name for p in drawn if p.weight_sq > 0 and math.isnan(p.kurtosis) and read & {*p.owners}}
     limits = {p.name: NEARLY if p.name in even else ALIKE for p in drawn}
-    if not (alike := tuple(p.name for p in drawn if p.unlike < limits[p.name])):
-        return _one_frequency(net.signals.one_frequency)
+    alike, table = tuple(p.name for p in drawn if p.unlike < limits[p.name]), net.signals.one_frequency
+    if table and not alike:
+        message = f"Of the columns of {table} no more than two differ, as of sines of one frequency."
+        advice = "Divide as floats, `torch.arange(0, d, 2) / d`, not by `//`."
+        return Finding("HD208", "warning", (table,), message, advice, 2.0, 2.0)
+    if not alike:
+        return None
     value = min(net.named[name].unlike for name in alike)
     gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
     message = f"All units of {listed(alike)} have the same weights and {gradients}."
     advice = f"Draw random weights ({how_drawn(net, alike[0])})."
     return Finding("HD208", "fault" if value < ALIKE else "warning", alike, message, advice, value, limits[alike[0]])
-
-
-def _one_frequency(table: str) -> Finding | None:
-    """HD208 of a table that is not learnt."""
-    message = f"Of the columns of {table} no more than two differ, as of sines of one frequency."
-    advice = "Divide as floats, `torch.arange(0, d, 2) / d`, not by `//`."
-    return Finding("HD208", "warning", (table,), message, advice, 2.0, 2.0) if table else None
-
-
-NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
-ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 
 
 def cannot_learn(net: Net) -> Finding | None:
@@ -320,9 +317,6 @@ def dead(net: Net) -> Finding | None:
     return None
 
 
-LEAST_ROWS, TABLE = 8, 4
-
-
 def one_row(net: Net) -> Finding | None:
     """HD405: a table of which one row alone gets a gradient, as positions do that are all looked up at 0."""
     tables = [p for p in net.parameters if p.rows == 1 and (not p.uses or {"lookup", "sum"} & {*p.uses})]
@@ -377,12 +371,8 @@ def detached(net: Net) -> Finding | None:
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := net.labelled("sampled"):
         message = f"The first output changes with {listed(blocks)}, and sends no gradient there."
-        advice = "Draw by `rsample()`, not by `sample()`, or look for `detach`; of a policy it may be on purpose."
+        advice = "Draw by `rsample()`, not `sample()`; of codes pass on `z + (q - z).detach()`; a policy may mean it."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
-    if blocks := net.labelled("cancelled"):
-        what = "is added and taken off again, as in x + (q - x): no gradient gets there"
-        message, advice = f"What {listed(blocks)} writes {what}.", "Detach that: `x + (q - x).detach()`."
-        return Finding("HD403", "warning", blocks, message, advice, 1.0, 0.0)
     return None
 
 

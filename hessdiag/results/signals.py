@@ -148,6 +148,7 @@ class Signals(Record):
         output_sq, output_variance, output_varies: E[y²], E[y²] − E[y]², and the share of E[y²] that varies.
         even: whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step.
         unplaced: whether they are the same where all that is read of a place is, whose targets are not.
+        orderless: whether those of pictures are the same when parts of these change places.
         bounded, floor: the operation that ends the network, or those one after the other that bound its outputs, and by
             how much of the chance loss they keep the loss above what free outputs could reach.
         broadcast, would_broadcast: shapes of outputs and targets, or what is made of them, that the loss joins; that
@@ -156,7 +157,7 @@ class Signals(Record):
         takes, remedy: what is told of an operation in the loss, as of probabilities for logits, and what to do.
         felt, stalled: shares of examples that get a gradient, and that get none where their loss is high.
         padded: share of the places that the loss counts, and that read and have to tell one token.
-        outweighs: what outputs of size 1 cost in a term without targets over what those of the others can gain.
+        outweighs: what a nat of Gaussian codes costs over what it can gain; infinite if a term without targets falls.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
         level: share of the loss that the mean of each example would take away, which outputs do not follow; else 0.
@@ -202,6 +203,7 @@ class Signals(Record):
     output_varies: float = math.nan
     even: bool = False
     unplaced: bool = False
+    orderless: bool = False
     scaled_loss: float = math.nan
     bounded: str = ""
     floor: float = math.nan
