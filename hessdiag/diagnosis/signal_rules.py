@@ -33,7 +33,7 @@ UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
-SQUASHED = 3e-6  # the same behind sigmoids alone, whose means the head learns first; healthy: 1.2e-5
+SQUASHED = 1e-5  # the same over E[x²] behind sigmoids alone, whose means the head learns first; healthy: 4.8e-5
 ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 1000.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
@@ -45,7 +45,7 @@ OPENS = {"branch", "product", "lookup"}  # what a parameter of zeros will let th
 BOUNDED = ("softmax", "sigmoid", "tanh")
 STANDARDISE = "Standardise each input or channel: subtract its mean over the data, and divide by its deviation."
 OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
-FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS, PRICE = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0, 0.5
+FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
 REPEATED_OUTPUTS = 0.35
 CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
 STAYS, RISES = 0.8, 1.02  # of the first loss
@@ -129,7 +129,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     varies = any(layer.out_varies > VARIES for layer in net.layers.values())  # what a gate may let through
     opens = any(OPENS & {*p.uses} or (len(p.shape) < 2 and varies) for p in zeros)
     alone = net.labelled("sigmoid")[1:] and not (net.normalised or net.residual)
-    limit = SQUASHED if alone else SILENT
+    limit = max([SILENT, *(SQUASHED * o.x_sq for o in ends if alone)])
     if not varying <= limit or net.zero_heads or later or opens:
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
@@ -415,13 +415,13 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         return Finding("HD113", "warning", blocks, f"{what} (usual: below {usual}×).", advice, signals.summed, WEIGHS)
     if signals.outweighs == math.inf:
         message = "A loss term without targets falls without end as its outputs grow: its sign is the opposite one."
-        return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, PRICE)
-    if signals.outweighs > PRICE:
-        times, usual = short(signals.outweighs), trimmed(PRICE)
+        return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
+    if signals.outweighs > WEIGHS:
+        times, usual = short(signals.outweighs), trimmed(WEIGHS)
         message = f"A nat of the code costs {times}× what it can gain (usual: below {usual}×): the posterior collapses."
         advice = "Make the divergence's weight smaller; or take sums of both, or means: of pixels, and of latents."
         latent = tuple(name for name in blocks if not net.head or name != net.name_of(net.head))
-        return Finding("HD113", "warning", latent, message, advice, signals.outweighs, PRICE)
+        return Finding("HD113", "warning", latent, message, advice, signals.outweighs, WEIGHS)
     if told := net.labelled("squashed"):
         message = f"What a softmax or sigmoid wrote behind {listed(told)} goes on as logits, which are of both signs."
         return Finding("HD113", "warning", told, message, "Leave it out: the loss takes more than that.", 1.0, 0.0)
@@ -540,7 +540,7 @@ def meeting(net: Net) -> Finding | None:
     advice += " If time is the first dimension of the inputs, pass batch_dim=1." if ordered else ""
     behind = [layer for layer in net.layers.values() if path in layer.sources]
     readers = [layer.kind for layer in behind]
-    known = any(o.normalises and "BatchNorm" in o.kind and net.held(o.path, "weight") for o in behind)  # torch's own
+    known = any("batch" in layer.labels for layer in behind)  # whose statistics were held
     meant = blocks and net.named[blocks[0]].along < BLIND and not known
     own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
     told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign

@@ -184,7 +184,8 @@ class SignalPass:
         real = isinstance(out, Tensor) and out.is_floating_point() and not is_functorch_wrapped_tensor(out)  # of vmap
         if not real or not out.dim() or path in self.layers:
             return
-        noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__, "labels": ()})
+        labels = ("batch",) if isinstance(module, nn.modules.batchnorm._BatchNorm) else ()
+        noted = self.layers[path] = _Noted({"path": path, "kind": type(module).__name__, "labels": labels})
         if not out.numel():  # an expert to which nothing of this batch was sent
             return
         noted.numbers["out_sq"], noted.numbers["out_varies"] = second_moment(out.detach(), self.part.size)
@@ -215,7 +216,7 @@ class SignalPass:
         for layer in self.layers.values():
             if layer.edge is not None:
                 goes, did = graph.role_of(layer.edge.node)
-                layer.numbers |= {"labels": tuple(sorted(goes)), **did}
+                layer.numbers |= {"labels": tuple(sorted({*goes, *layer.numbers["labels"]})), **did}
             if layer.x_edge is not None:
                 layer.numbers["sources"] = sources = tuple(roles.written_by(layer.x_edge.node, written, {}))
                 if layer.numbers["x_sq"] == 0:

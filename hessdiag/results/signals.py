@@ -27,8 +27,8 @@ class LayerSignals(Record):
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
             keys), `"one key"`, `"astray"`, `"padding"` (of these into a softmax of one number, whose weights do not sum
             to 1 over what they mix, or are for padding alone), `"mixed"` (into a view that mixes axes), `"root"`
-            (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), and names
-            of nonlinearities.
+            (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), names of
+            nonlinearities, and `"batch"` (torch's own batch normalisation).
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
