@@ -221,9 +221,10 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
 def _tell_groups(calls: Calls, model: nn.Module, part: Batch) -> None:
     """Tell of means over examples in the model, of groups who are no more alike than others."""
     few, inside = part.narrow(0, 2), Calls(part.rows, calls.y, calls.given, inside=True)
-    inside.leaves = tuple(few.leaves)
-    with suppress(Exception), torch.enable_grad(), inside:  # a model that runs with all examples alone
-        few.call(model)
+    inside.leaves = tuple(value for value in few.leaves if value.is_floating_point())
+    if inside.leaves:
+        with suppress(Exception), torch.enable_grad(), inside:  # a model that runs with all examples alone
+            few.call(model)
     if inside.unlike:
         what = f"Means are taken over groups of {inside.unlike} examples, less alike than if grouped another way."
         calls.tell(what, "Look at their order: for one class after the other take `view(classes, shots, -1)`.")

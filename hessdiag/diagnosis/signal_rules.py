@@ -539,10 +539,9 @@ def meeting(net: Net) -> Finding | None:
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
     advice += " If time is the first dimension of the inputs, pass batch_dim=1." if ordered else ""
     behind = [layer for layer in net.layers.values() if path in layer.sources]
-    readers = [layer.kind for layer in behind]
-    known = any("batch" in layer.labels for layer in behind)  # whose statistics were held
-    meant = blocks and net.named[blocks[0]].along < BLIND and not known
-    own = [k for k in readers if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
+    meant = blocks and net.named[blocks[0]].along < BLIND and not any("batch" in o.labels for o in behind)
+    names = (layer.kind for layer in behind)
+    own = [k for k in names if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
     told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign
     return Finding("HD122", "note" if own or meant or not told else "warning", blocks, message, advice, 1.0, 0.0)
 
