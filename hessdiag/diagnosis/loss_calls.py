@@ -39,8 +39,8 @@ class Calls(TorchFunctionMode):
     """Fields of `Signals` on the operations in a loss of some examples: shapes of one that joins numbers made of the
     outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take. Besides,
     the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`. These are `squashed`
-    where a sigmoid wrote some of them. Of calls `inside` of a model, those of torch's losses alone are noted. Last,
-    by what the loss does that takes numbers above zero, whether some that outputs made are below.
+    where a sigmoid wrote some of them. By what the loss does that takes numbers above zero, whether some that outputs
+    made are below. Of calls `inside` of a model torch's losses alone are noted, and means over parts of its `leaves`.
     """
 
     def __init__(
