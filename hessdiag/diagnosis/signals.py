@@ -282,12 +282,12 @@ class SignalPass:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
         of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
-        of_mean = without_rounding(model, part, loss, of_mean)
         for path in self._sampled(y, of_mean):
             self.layers[path].numbers["labels"] += ("sampled",)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         unseen = self.noted.get("unseen") or self._ignored(y, of_mean)  # before another call is listened to
+        of_mean = without_rounding(model, part, loss, of_mean)
         self.noted["unseen"] = unseen or looks_ahead(model, part)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
