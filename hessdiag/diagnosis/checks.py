@@ -64,14 +64,15 @@ STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 0.1  # change of most outputs by one rounding of the weights, where gradients say nothing; XNOR-Net: 0.07
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
-READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
 LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
 ROUNDED, FAR_LESS = 1e-5, 1e-3  # of the usual gradient; of one in single precision
 LONG, UNTOLD = 8, 1e-3  # positions; of what outputs differ by, which is more than rounding
+READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
 READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
 
 
 Watched = tuple[Trace, list[GradientEdge]]  # a pass, and where gradients arrive at the inputs
+Gradients = Mapping[str, Tensor | None]  # by name of the parameter
 Squares = Callable[[Tensor], float]  # Σ v²
 
 
@@ -540,19 +541,19 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float)
     return f"its gradient is not what {where} sees in its forward call" if block.structured else READ_ELSEWHERE
 
 
-def without_rounding(
-    model: nn.Module, part: Batch, loss: Loss, gradients: Mapping[str, Tensor | None]
-) -> dict[str, Tensor | None]:
+def without_rounding(model: nn.Module, part: Batch, loss: Loss, gradients: Gradients) -> Gradients:
     """Gradients in which matrices get zero for what is rounding alone: far less in double precision."""
     several = {name: g for name, g in gradients.items() if g is not None and g.dim() > 1 and g[:1].numel() > 1}
     found, sizes = {**gradients}, {name: largest_entry(g) for name, g in several.items()}
     small = [name for name, size in sizes.items() if 0 < size < ROUNDED * median(sizes.values())]
+    if not small:
+        return found
     with suppress(Exception):  # a model that is no other in double precision
-        wide = copy.deepcopy(model).double() if small else model
+        wide = copy.deepcopy(model).double()
         held = {name: p for name, p in wide.named_parameters() if name in small and p.requires_grad}
         part = part.map(lambda value: value.double() if value.is_floating_point() else value, common=True)
-        y = part.call(wide) if held else torch.empty(0)
-        own = loss.gradient(y.detach(), part.targets).unsqueeze(0) if held else y
+        y = part.call(wide)
+        own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
         sent = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
         for name, g in zip(held, sent, strict=True):
             if g is None or largest_entry(g) < FAR_LESS * part.size * sizes[name]:

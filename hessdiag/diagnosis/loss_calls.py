@@ -103,11 +103,9 @@ class Calls(TorchFunctionMode):
             dropped = one == self.y.shape and one[1:2] == (1,) and len(other) > 1 and other == one[:1] + one[2:]
             each_other = (name in ELEMENTWISE and over and (apart or along)) or dropped  # of (B, 1, H, W), (B, H, W)
             longer = max(one, other, key=len)  # of one number for each example, as (B, 1, 1) beside (B, C)
-            lone = (
-                len(longer) > 1 and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0]
-            )
-            squared = joins and one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
-            squared |= joins and apart and lone and longer[0] > 1
+            lone = apart and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0] > 1
+            square = one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
+            squared = joins and (lone or square)
             summed = joins and over and one.numel() == 1
             if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
                 key = "broadcast" if each_other or (squared and apart) else "pairs"

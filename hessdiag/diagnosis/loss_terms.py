@@ -174,7 +174,7 @@ def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root
 
 
 def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> None:
-    """Tell of outputs that are not what the loss takes them for: see below."""
+    """Tell of outputs that are not what the loss takes them for: shares over other axes, and a flow's numbers."""
     _tell_axes(calls, y, part.targets)
     _tell_volume(calls, model, part, own, loss)
 
@@ -220,14 +220,16 @@ def _tell_map(calls: Calls, jacobian: Tensor, number: Tensor, slope: Tensor, nor
     """The same of a map with Jacobians (B, D, D), numbers (B,) and the slopes of the loss in these."""
     volume = torch.linalg.slogdet(jacobian).logabsdet
     clear = (volume.abs() > CLEARLY) & (torch.linalg.cond(jacobian) < EXACT)
+    if not bool(clear.any()):
+        return
     signs = [sign for sign in (1, -1) if bool(((number - sign * volume).abs() < ALIKE * volume.abs())[clear].all())]
     copies = (((jacobian != 0).sum(2) == 1) & (jacobian.amax(2) == 1)).all(0)  # (D,)
-    if bool(clear.any()) and signs and bool((slope * signs[0] > 0).all()):
+    if signs and bool((slope * signs[0] > 0).all()):
         what = "The loss rises with the log-determinant of the map: it falls without end as volumes shrink."
         calls.tell(what, "Change its sign: the density of x is that of z times |det ∂z/∂x|.")
-    elif bool(clear.any()) and signs and 4 * int(copies.sum()) >= len(copies) and bool((slope * signs[0] < 0).all()):
+    elif signs and 4 * int(copies.sum()) >= len(copies) and bool((slope * signs[0] < 0).all()):
         what = f"The map leaves {int(copies.sum())} of its {len(copies)} numbers as they come in, in all of its layers."
         calls.tell(what, "Alternate what couplings change: swap the halves, or permute, in between.")
-    elif bool(clear.any()) and not signs and normal and bool((slope < 0).all()):
+    elif not signs and normal and bool((slope < 0).all()):
         what = "What the model returns beside z is not the log-determinant of its map, for which the loss takes it."
         calls.tell(what, "Compare it with `torch.autograd.functional.jacobian`, layer by layer.")

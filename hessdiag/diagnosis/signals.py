@@ -29,8 +29,8 @@ from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.diagnosis import roles
-from hessdiag.diagnosis.checks import holding, level_left_out, looks_ahead, moved, orderless, varies, without_rounding
+from hessdiag.diagnosis import checks, roles
+from hessdiag.diagnosis.checks import Gradients, holding, moved, varies
 from hessdiag.diagnosis.loss_fit import SEEN, fit_of
 from hessdiag.diagnosis.loss_terms import NOISES, noise_like, pieces_of
 from hessdiag.diagnosis.network_view import DROPPED
@@ -40,7 +40,6 @@ from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import backpropagate, kept_aside, leaves_of
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
-Gradients = Mapping[str, Tensor | None]  # by name of the parameter
 Parameters = Mapping[str, nn.Parameter]
 
 MAX_EXAMPLES = 64
@@ -281,21 +280,21 @@ class SignalPass:
             if layer.x_edge is not None:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
-        of_mean = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
-        for path in self._sampled(y, of_mean):
+        means = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
+        for path in self._sampled(y, means):
             self.layers[path].numbers["labels"] += ("sampled",)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
-        unseen = self.noted.get("unseen") or self._ignored(y, of_mean)  # before another call is listened to
-        of_mean = without_rounding(model, part, loss, of_mean)
-        self.noted["unseen"] = unseen or looks_ahead(model, part)
+        unseen = self.noted.get("unseen") or self._ignored(y, means)  # before another call is listened to
+        of_mean = checks.without_rounding(model, part, loss, means)
+        self.noted["unseen"] = unseen or checks.looks_ahead(model, part)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
-            even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y), orderless=orderless(model, part, y),
+            even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y), orderless=checks.orderless(model, part, y),
             repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
-            **fit_of(model, part, y, own[0], loss), level=level_left_out(model, part, y, loss),
+            **fit_of(model, part, y, own[0], loss), level=checks.level_left_out(model, part, y, loss),
             parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss)),
         )  # fmt: skip
 

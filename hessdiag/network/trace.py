@@ -25,9 +25,9 @@ from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, initialised_layers, is_linear, looks_up
 from hessdiag.results.numbers import short
 
+SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), or ((x, y) for x, y, *_ in loader), and"
-SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 APART += " arguments by name as one dict; a list that is one of them, as (inputs,)"
 
 
