@@ -21,17 +21,7 @@ from hessdiag.results.findings import Finding, Verdict, judge, others, told, wei
 from hessdiag.results.numbers import away, geometric_mean, percent, short, spread
 from hessdiag.results.records import Record, saved
 from hessdiag.results.signals import Signals
-from hessdiag.results.text_table import (
-    Detail,
-    Printed,
-    TextTable,
-    arranged,
-    grouped,
-    printable,
-    siblings,
-    size,
-    with_values,
-)
+from hessdiag.results.text_table import Detail, Printed, TextTable, arranged, grouped, printable, siblings, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,7 +205,7 @@ def sampling(report: Report) -> str:
 
 def block_table(report: Report) -> TextTable:
     """All symbols of all blocks, in execution order."""
-    return with_values(COLUMNS, [cells(block) for block in report.blocks], left=2)
+    return TextTable(COLUMNS, [cells(block) for block in report.blocks], left=2).with_values()
 
 
 def cells(block: BlockReport) -> list[str]:
@@ -274,7 +264,7 @@ def layer_table(weights: Sequence[BlockReport]) -> TextTable:
         rows = [Row(f"and {len(near)} more layers", "", near), *rows[1 - MOST_ROWS :]]
     rows.sort(key=lambda row: -1.0 if math.isnan(row.typical) else row.typical, reverse=True)
     longest = max([math.log(2), *(row.distance for row in rows if row.distance < math.inf)])
-    return with_values(TITLES, [_cells(row, longest) for row in rows], left=2)
+    return TextTable(TITLES, [_cells(row, longest) for row in rows], left=2).with_values()
 
 
 def root(block: BlockReport) -> float:

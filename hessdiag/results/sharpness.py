@@ -14,7 +14,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.results.blocks import MATRICES, MODES
 from hessdiag.results.numbers import Z95, Array, bounded, percent, short
 from hessdiag.results.records import Record
-from hessdiag.results.text_table import Detail, Printed, plain_text, printable, size, with_values
+from hessdiag.results.text_table import Detail, Printed, TextTable, plain_text, printable, size
 
 TITLES = ("block", "size", "trace", "± 95 %", "λ_max", "±", "effective rank", "2/λ_max", "λ_min")
 
@@ -135,7 +135,7 @@ class Sharpness(Printed, BlockSharpness):
         return plain_text([
             *lines,
             f"{MATRICES[self.matrix]} of the mean loss of {self.batch_size} examples, {self.loss}, {MODES[self.mode]}",
-            *("", with_values(TITLES, [_cells(each) for each in self]), ""),
+            *("", TextTable(TITLES, [_cells(each) for each in self]).with_values(), ""),
             f"weights {self.init}{', ' * bool(self.data)}{self.data}, seed {self.seed}, {self.dtype}; {self.how}",
             "±: of the trace 1.96 standard errors; of λ_max the distance within which there is an eigenvalue.",
             *(f"Not measured: {name}, {reason}" for name, reason in self.skipped if detail == "whole"),

@@ -43,11 +43,10 @@ class TextTable:
     rows: Sequence[Sequence[str]]
     left: int = 1
 
-
-def with_values(titles: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> TextTable:
-    """A table without the columns that have no value in any row."""
-    kept = [i < left or any(row[i] not in ("", "–") for row in rows) for i in range(len(titles))]
-    return TextTable([*compress(titles, kept)], [[*compress(row, kept)] for row in rows], left)
+    def with_values(self) -> TextTable:
+        """The same without the columns that have no value in any row."""
+        kept = [i < self.left or any(row[i] not in ("", "–") for row in self.rows) for i in range(len(self.titles))]
+        return TextTable([*compress(self.titles, kept)], [[*compress(row, kept)] for row in self.rows], self.left)
 
 
 class Printed:
