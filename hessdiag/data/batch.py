@@ -142,41 +142,6 @@ def tensors_in(value: Any) -> list[Tensor]:
     return found
 
 
-def read_outputs(returned: Any, *, size: int | None, which: str | int | Layout | None, dim: int = 0) -> Outputs:
-    """Find the outputs in what a model returned for `size` examples, None where no dimension runs over any.
-
-    A name or position takes that one, a layout all, None `logits` or the only one over the examples, which may stand at
-    `dim` as in the inputs, also where positions and examples share the first dimension.
-    """
-    if isinstance(which, Layout):
-        return Outputs(which.joined(returned, 1 if size is None else size))
-    y = chosen(returned, size=size, which=which, dim=dim)
-    at = place_of_examples(y, size, dim)
-    # Of one example, which `.squeeze()` took away.
-    y = y.reshape((1, 1) if size is None else (1,)) if y.dim() == 0 and size in (None, 1) else y
-    y = y.movedim(at, 0) if at else y
-    if flat := y.dim() < 3 and shares_dimension(y, size):
-        y, at = positions_apart(y, size or 1, dim), dim
-    if size is not None and y.shape[:1] != (size,):
-        first = f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension must"
-        how = "if it is the loss, pass loss='model' (--loss model), and if all inputs are one example, as a graph is,"
-        raise HessdiagError(f"{first} run over the examples; {how} examples='one'")
-    if y.dtype not in (torch.float32, torch.float64):
-        how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"
-        raise HessdiagError(f"the model returned {y.dtype} outputs: {how}")
-    last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
-    return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, Form(flat or y.dim() == 1, at), -1 if last else None)
-
-
-def chosen(returned: Any, *, size: int | None, which: str | int | None, dim: int = 0) -> Tensor:
-    """The tensor of outputs, as the model returned it; see `read_outputs`."""
-    if not isinstance(returned, Tensor):
-        return pick_output(returned, which) if which is not None else _only(returned, size, dim)
-    if which is not None:
-        raise HessdiagError(f"output {which!r}: the model returned a single tensor, leave output out")
-    return returned
-
-
 def place_of_examples(values: Tensor, size: int | None, dim: int) -> int:
     """The dimension that runs over `size` examples: it may be `dim` as in the inputs, in sequences at least, or 0."""
     there = size is not None and 0 < dim < values.dim() and values.shape[dim] == size
@@ -209,7 +174,7 @@ def own_loss(returned: Any) -> Tensor | None:
     return scalars.get("loss", next(iter(scalars.values())) if len(scalars) == 1 else None)
 
 
-def pick_output(returned: Any, which: str | int) -> Tensor:
+def pick_output(returned: Any, which: str | int | Layout) -> Tensor:
     """The tensor of that name or position."""
     held = held_by(returned)
     keys = list(held)
@@ -550,13 +515,43 @@ class Batch:
             return bool(here < min(1e-3 * among.abs().max().item(), there / 10))  # convolutions round
         return False
 
+    def chosen(self, returned: Any) -> Tensor:
+        """The tensor of outputs, as the model returned it: `output`, `logits` or the only one over the examples."""
+        if not isinstance(returned, Tensor):
+            return _only(returned, self.rows, self.dim) if self.output is None else pick_output(returned, self.output)
+        if self.output is not None:
+            raise HessdiagError(f"output {self.output!r}: the model returned a single tensor, leave output out")
+        return returned
+
     def read(self, returned: Any) -> Outputs:
         """The outputs (B, *out) among what the model returned for this batch."""
-        found = read_outputs(returned, size=self.rows, which=self.output, dim=self.dim)
+        found = self._read(returned)
         found = replace(found, y=found.y.masked_fill(found.y == -math.inf, -1e9)) if self.masked else found
         if self.within is not None:
             return replace(found, y=found.y[list(self.within)])
         return replace(found, y=found.y.unsqueeze(0)) if self.as_one else found
+
+    def _read(self, returned: Any) -> Outputs:
+        """Of all examples that the model is called with; they may stand at `dim`, or share the first with positions."""
+        size, dim = self.rows, self.dim
+        if isinstance(self.output, Layout):
+            return Outputs(self.output.joined(returned, 1 if size is None else size))
+        y = self.chosen(returned)
+        at = place_of_examples(y, size, dim)
+        # Of one example, which `.squeeze()` took away.
+        y = y.reshape((1, 1) if size is None else (1,)) if y.dim() == 0 and size in (None, 1) else y
+        y = y.movedim(at, 0) if at else y
+        if flat := y.dim() < 3 and shares_dimension(y, size):
+            y, at = positions_apart(y, size or 1, dim), dim
+        if size is not None and y.shape[:1] != (size,):
+            what = f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension"
+            how = "if it is the loss, pass loss='model' (--loss model), and if all inputs are one example"
+            raise HessdiagError(f"{what} must run over the examples; {how}, as a graph is, examples='one'")
+        if y.dtype not in (torch.float32, torch.float64):
+            how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"
+            raise HessdiagError(f"the model returned {y.dtype} outputs: {how}")
+        last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
+        return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, Form(flat or y.dim() == 1, at), -1 if last else None)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
         """The batch on another device, its floating-point tensors in another dtype."""
@@ -618,24 +613,23 @@ class Road:
         else:
             yield self.whole(batch)
 
-
-def road_of_all(model: nn.Module, batch: Batch, some: Batch, returned: Any, plain: Road, per: str) -> Road:
-    """For a loss of all that the model returns."""
-    if some.of_pairs(model, returned):
-        if per == "example":
-            message = "the outputs of an example have a number for each other one, as similarities have: pass"
-            raise CoupledError(f"{message} per='batch' (--per batch)")
-        return replace(plain, output=Layout.of(batch.run(model), size=batch.rows), together=True)
-    more = batch if per == "batch" else batch.narrow(0, (some.rows or 1) + 1)  # another size may be as many as those
-    layout = Layout.of(more.run(model), size=more.rows)
-    if not layout.apart and per == "example" and callable(plain.loss):
-        try:
-            for one in some.chunks(1):
-                plain.loss(mapped(one.run(model), Tensor.detach), one.targets)
-        except REFUSALS as error:
-            message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
-            raise CoupledError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
-    return replace(plain, output=layout, together=not layout.apart)
+    def of_all(self, model: nn.Module, batch: Batch, some: Batch, returned: Any, per: str) -> Road:
+        """For a loss of all that the model returns."""
+        if some.of_pairs(model, returned):
+            if per == "example":
+                message = "the outputs of an example have a number for each other one, as similarities have: pass"
+                raise CoupledError(f"{message} per='batch' (--per batch)")
+            return replace(self, output=Layout.of(batch.run(model), size=batch.rows), together=True)
+        more = batch if per == "batch" else batch.narrow(0, (some.rows or 1) + 1)  # a size may be as many as those
+        layout = Layout.of(more.run(model), size=more.rows)
+        if not layout.apart and per == "example" and callable(self.loss):
+            try:
+                for one in some.chunks(1):
+                    self.loss(mapped(one.run(model), Tensor.detach), one.targets)
+            except REFUSALS as error:
+                message = f"the loss cannot be called with an example alone ({one_line(error)}): if it compares the"
+                raise CoupledError(f"{message} examples of a batch, pass per='batch' (--per batch)") from error
+        return replace(self, output=layout, together=not layout.apart)
 
 
 def labels_of(held: Tensor, *, shifted: bool) -> Tensor:

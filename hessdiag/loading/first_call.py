@@ -19,21 +19,7 @@ from torch import Tensor, nn
 
 from hessdiag.arguments import few, kind_of, one_line
 from hessdiag.curvature.measurement import Settings
-from hessdiag.data.batch import (
-    TRIED,
-    Batch,
-    Form,
-    Layout,
-    Outputs,
-    Road,
-    chosen,
-    held_by,
-    labels_of,
-    mapped,
-    own_loss,
-    road_of_all,
-    tensors_in,
-)
+from hessdiag.data.batch import TRIED, Batch, Form, Layout, Road, held_by, labels_of, mapped, own_loss, tensors_in
 from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem, read_loss
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
@@ -152,7 +138,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
                 ) from error
             return plain
     with seeded_rng(0):  # its calls draw, too
-        return road_of_all(model, batch, some, returned, replace(plain, loss=named), settings.per)
+        return replace(plain, loss=named).of_all(model, batch, some, returned, settings.per)
 
 
 def _usual(targets: Tensor | None) -> str:
@@ -171,8 +157,7 @@ def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Setting
             raise HessdiagError(f"loss 'model': the model returned {what}")
         return None
     try:
-        which: Any = some.output
-        y = None if value is returned else chosen(returned, size=some.rows, which=which, dim=some.dim)
+        y = None if value is returned else some.chosen(returned)
         sent = None if y is None or not y.requires_grad else torch.autograd.grad(value, y, allow_unused=True)[0]
     except HessdiagError as error:
         sent, why = None, str(error)
@@ -182,8 +167,7 @@ def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Setting
                 if held.is_floating_point() == (loss == "cross-entropy") or (shifted and held.dim() < 2):
                     continue
                 plain = replace(some, output=None, as_one=False, targets=labels_of(held, shifted=shifted))
-                found, gradient = plain.read(y.detach()), plain.read(sent).y
-                if _is_that(loss, found, plain.targets, value.detach(), gradient, settings):
+                if _is_that(loss, plain, y.detach(), sent, value.detach(), settings):
                     return Road(loss, some.output, labels=number, shifted=shifted, draws=some.noise)
     if asked and settings.matrix == "ggn" and not settings.quick:
         message = f"loss 'model' has no Gauss-Newton matrix here ({why}): diagnose with matrix='hessian' (--matrix"
@@ -208,9 +192,10 @@ def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Se
 
 
 def _is_that(
-    loss: str | LossFunction, found: Outputs, labels: Tensor | None, value: Tensor, gradient: Tensor, settings: Settings
+    loss: str | LossFunction, part: Batch, returned: Tensor, sent: Tensor, value: Tensor, settings: Settings
 ) -> bool:
-    """Whether a known loss has this value and this gradient in the outputs."""
+    """Whether a known loss has this value, and this gradient in the outputs, as the model returned them."""
+    found, gradient, labels = part.read(returned), part.read(sent).y, part.targets
     try:
         reading = Reading(settings.class_dim, found.class_dim, (found.form, Form()), "batch")
         known = resolve_loss(loss, y=found.y, targets=labels, seed=settings.seed, reading=reading)
