@@ -458,13 +458,6 @@ def _undropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bo
     return input if inplace else input.clone()
 
 
-def _group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-) -> Tensor:
-    """Normalise groups of one number, too, of which torch refuses those of one example alone."""
-    return torch.group_norm(input, num_groups, weight, bias, eps, torch.backends.cudnn.enabled)
-
-
 def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Normalise a batch of one by the formula: it is torch's batch normalisation inside."""
     if len(input) != 1:
@@ -583,7 +576,7 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     F.conv_transpose1d: _as_images(F.conv_transpose2d, stride=1, padding=0, output_padding=0, groups=1, dilation=1),
     F.batch_norm: _batch_norm,
     **dict.fromkeys(DROPOUTS, _undropped),
-    F.group_norm: _group_norm,
+    F.group_norm: torch.group_norm,  # of one example also groups of one number
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head_attention,
