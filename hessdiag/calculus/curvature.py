@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hessdiag.calculus.graph import Mixing, Step
+from hessdiag.calculus.graph import Step
 from hessdiag.calculus.moments import Activation, Gradient, add_gradients, average, compactly, distinct
 from hessdiag.calculus.propagation import Propagation
 from hessdiag.network.blocks import Block
@@ -105,10 +105,8 @@ def _gain(step: Step, number: int, here: Sent, there: Sent | None, found: Propag
     if there is None:
         return here.gain * (1 + share * (step.kurtosis - 1))
     added = _identity(there, positions, found)
-    return _attended(step.attention, number, here, share, added) if step.attention else here.gain + added
-
-
-def _attended(mixing: Mixing, number: int, here: Sent, share: float, added: float) -> float:
+    if (mixing := step.attention) is None:
+        return here.gain + added
     if number == 0:
         return here.gain * mixing.query[0] + added * mixing.query[1]
     if number == 1:
