@@ -74,6 +74,11 @@ class Activation(Moments):
         """What neighbouring positions have in common: borders take half of what they take from distant ones."""
         return max(self.site_correlation, (self.site_correlation + self.example_correlation) / 2)
 
+    @property
+    def gaussian(self) -> Before:
+        """Find the Gaussian below a nonlinearity, or take the entries themselves for one."""
+        return self.before or Before(leaky_relu(1.0), self.mean, self.near)
+
     def weakened(self, sq: Tensor, keep: float) -> Activation:
         """Replace the moments, of which the mean part and what is in common stay as large as `keep` says."""
         return replace(
@@ -82,8 +87,7 @@ class Activation(Moments):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(NamedTuple):
     """A Gaussian N(mean, 1 - mean²), its correlation between positions, and what acted on it."""
 
     phi: Nonlinearity

@@ -12,17 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessdiag.calculus.graph import NOT_IN_PAPER, Call, Pieces, Ref, Step, Unknown, UnsupportedError, transposed
-from hessdiag.calculus.moments import (
-    Activation,
-    Before,
-    Gradient,
-    average,
-    compactly,
-    distinct,
-    leaky_relu,
-    respond_of_largest,
-    weighted,
-)
+from hessdiag.calculus.moments import Activation, Gradient, average, compactly, distinct, respond_of_largest, weighted
 
 
 def copied(call: Call) -> Step:
@@ -180,9 +170,7 @@ def max_pool(call: Call) -> Step:
         ratio = math.prod(shape) / x.sq.numel()
         out = replace(x, sq=average(x.sq).expand(shape), positions=positions, before=None)
         return Step(out, ((ref, lambda g: Gradient((average(g.sq) * ratio).expand(x.sq.shape))),), note=note)
-    before = x.before or Before(leaky_relu(1.0), x.mean, x.near)
-    seen = (before.phi, before.mean, before.site_correlation, _entries_of_window(call))
-    growth, together, steeper, lean = respond_of_largest(*seen)
+    growth, together, steeper, lean = respond_of_largest(*x.gaussian, _entries_of_window(call))
     window = call.arguments
     average_pool: Callable[..., Tensor] = getattr(F, f"avg_pool{len(shape) - 2}d")
     if any(dilation != 1 for dilation in window["dilation"]):
