@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FEW = 4096  # entries that are not looked at one by one
 ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
+InputMoments = tuple[float, float]  # E[x²] of the network's inputs, their correlation between positions and examples
+NORMAL = (1.0, 0.0)  # of N(0, 1)
 
 
 @dataclass(frozen=True)
@@ -420,14 +422,6 @@ def _default(module: nn.Module, attribute: str) -> float:
     return 0.25**2 if isinstance(module, nn.PReLU) else math.nan
 
 
-@dataclass(frozen=True)
-class InputMoments:
-    """E[x²] of what the network reads, and its correlation between positions and between examples."""
-
-    sq: float = 1.0
-    correlation: float = 0.0
-
-
 def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any], InputMoments]:
     """Make arguments to trace with, a few examples of them, and find the moments of the floating-point ones."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
@@ -436,7 +430,7 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
     if isinstance(size, (tuple, list)) and size and all(isinstance(v, int) for v in size):
         if min(size) < 1:
             raise HessdiagError(f"input size {tuple(size)}: pass positive sizes such as (3, 32, 32)")
-        return (torch.empty(2, *size, device=device, dtype=dtype),), {}, InputMoments()
+        return (torch.empty(2, *size, device=device, dtype=dtype),), {}, NORMAL
     listed = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
     given = ((), dict(inputs)) if isinstance(inputs, Mapping) else (listed, {})
     if not (tensors := [value for value in tree_leaves(given) if isinstance(value, Tensor)]):
@@ -455,7 +449,7 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
 
     args, kwargs = tree_map_only(Tensor, few, given)
     measured = [value for value in tensors if value.is_floating_point() and not value.is_meta]
-    return args, kwargs, measured_inputs(measured[0]) if measured else InputMoments()
+    return args, kwargs, measured_inputs(measured[0]) if measured else NORMAL
 
 
 def measured_inputs(x: Tensor) -> InputMoments:
@@ -463,8 +457,8 @@ def measured_inputs(x: Tensor) -> InputMoments:
     values = x.detach().double().flatten(1)  # (B, P)
     sq = float(values.square().mean())
     if (size := len(values)) < 2 or sq == 0:
-        return InputMoments(sq)
+        return sq, 0.0
     cross = (values.sum(0).square() - values.square().sum(0)).mean() / (size * (size - 1))
     shared = min(max(float(cross) / sq, 0.0), 1.0)
     noise = 3 / math.sqrt(values.shape[1] * size * (size - 1) / 2)  # of the correlation of independent examples
-    return InputMoments(sq, shared if shared > noise else 0.0)
+    return sq, shared if shared > noise else 0.0

@@ -36,7 +36,7 @@ def initial_values(
     values: dict[str, Value] = {name: Unknown(drawn=True) for name in graph.inputs}
     for name, x in graph.inputs.items():
         if x.is_floating_point():
-            sq, c = torch.tensor(inputs.sq, dtype=torch.float64).expand(x.shape), inputs.correlation
+            sq, c = torch.tensor(inputs[0], dtype=torch.float64).expand(x.shape), inputs[1]
             positions = math.prod(x.shape[2:] if convolved else x.shape[1:-1])
             values[name] = Activation(sq, site_correlation=c, example_correlation=c, positions=positions)
     for name in numbers.keys() - values - graph.parameters.keys():
@@ -109,16 +109,8 @@ def place(operation: Operation) -> str:
     return f"in {operation.layer} {operation.place!r}" if operation.place else "in the model's own forward"
 
 
-def forward_step(call: Call, found: Propagation) -> Step:
-    """Apply the rule of an operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
-    operation = call.operation
-    if operation.target.startswith("aten._assert"):
-        return Step(Unknown())
-    rule = BY_TARGET.get(operation.target)
-    return _folded(call, rule) or _moved_on(call, rule, found)
-
-
 def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
+    """Apply the rule of an operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
     operation = call.operation
     # Other results are parts of the graph.
     arguments = [(ref, call.values[ref.name]) for ref in operation.refs if ref.name in call.values]
@@ -216,15 +208,17 @@ class Propagation:
 
 def propagate(
     graph: Graph, weights: WeightMoments, *, moments: str, loss: str, class_dim: int = 1,
-    inputs: InputMoments | None = None,
+    inputs: InputMoments = (1.0, 0.0),
 ) -> Propagation:  # fmt: skip
     """Sweep forward from the inputs and backward from the loss."""
-    values, numbers = initial_values(graph, weights, inputs or InputMoments())
+    values, numbers = initial_values(graph, weights, inputs)
     found = Propagation(graph)
     kernel = moments == KERNEL
     for operation in graph.operations:
-        step = forward_step(Call(operation, values, numbers, kernel, graph.batch), found)
-        _note_dependence(operation, step, found)
+        call, rule = Call(operation, values, numbers, kernel, graph.batch), BY_TARGET.get(operation.target)
+        asserts = operation.target.startswith("aten._assert")
+        step = Step(Unknown()) if asserts else _folded(call, rule) or _moved_on(call, rule, found)
+        _note_dependence(operation, rule, step, found)
         values[operation.name] = step.out
         found.steps.append((operation, step))
     output = values.get(graph.output.name)
@@ -242,11 +236,10 @@ def propagate(
     return found
 
 
-def _note_dependence(operation: Operation, step: Step, found: Propagation) -> None:
+def _note_dependence(operation: Operation, rule: Rule | None, step: Step, found: Propagation) -> None:
     """Say where two branches of one result meet again without a weight layer between: the rules take them apart."""
     names = dict.fromkeys(ref.name for ref in operation.refs if ref.name not in found.graph.parameters)
     read = [found.roots.get(name, frozenset({name})) for name in names]
-    rule = BY_TARGET.get(operation.target)
     if rule is not None and rule.apply in (add, multiply) and len(read) == len(step.back) == 2 and read[0] & read[1]:
         both = "both sides come from one result, and are taken as independent"
         found.notes[f"{rule.operation} {place(operation)}: {both}"] = None
