@@ -130,8 +130,9 @@ class LowRankJacobian(Jacobian):
             rows = self.phi.squeeze(3)
             gram = torch.bmm(rows, rows.mT) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
             return enlarged(gram, self.size**2)
-        u, multiply = self.u, _of_rows
-        if _pays_to_factor(self.phi.shape, u.shape[1]) and not u.is_cuda:
+        u, multiply, d = self.u, _of_rows, self.u.shape[1]
+        # Where inner products of the sites take less than J, in float64, which has half the speed.
+        if 2 * T * (T * (d + C * n) + C * C * n) < C * n * d * (T + C) and not u.is_cuda:
             single = u.dtype == torch.float32 and torch.get_num_threads() > 1  # where LAPACK gains nothing
             u, multiply = (u, _of_sites) if single else (torch.linalg.qr(u, mode="r").R, _of_rows)
         few = max(1, (FORMED if u.is_cuda else CACHED) // (C * n * u.shape[1]))
@@ -302,12 +303,6 @@ def fitting(values: Tensor) -> tuple[Tensor, float]:
 def enlarged(gram: Tensor, factor: float) -> Tensor:
     """Products of what `fitting` has made smaller or larger, in float64 where that had to be."""
     return gram if factor == 1.0 else gram.double() * factor
-
-
-def _pays_to_factor(phi: Sequence[int], d: int) -> bool:
-    """Whether inner products of the sites take less than J, in float64, which has half the speed."""
-    _, C, n, T = phi
-    return 2 * T * (T * (d + C * n) + C * C * n) < C * n * d * (T + C)
 
 
 def _of_sites(u: Tensor, phi: Tensor) -> Tensor:
