@@ -98,9 +98,10 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
     returns; None for the model's own where it is a known one, else what the targets ask for.
     """
-    loss = batch.loss_of(loss)
-    plain = Road(_usual(batch.targets) if loss is None else loss, batch.output)
-    own = loss == "model" or (loss is None and batch.targets is None)
+    loss, targets = batch.loss_of(loss), batch.targets
+    usual = "random-quadratic" if targets is None else "mse" if targets.is_floating_point() else "cross-entropy"
+    plain = Road(usual if loss is None else loss, batch.output)
+    own = loss == "model" or (loss is None and targets is None)
     try:
         some, returned = batch.look(model, settings.per)
     except Exception:  # of which the first call tells
@@ -121,9 +122,9 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     if lost:
         what = "the loss or its gradient is NaN or infinite at outputs of -inf, as of masked logits or log(0)"
         raise HessdiagError(f"{what}: look for 0 times infinity in it, a masked target, or a row that is all -inf")
-    usual = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
+    known = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
     if not (bare and batch.output is None and callable(named) and some.of_pairs(model, returned)):
-        if usual or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
+        if known or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
             return plain
         try:
             named(mapped(returned, lambda v: v.detach().contiguous()), some.targets)
@@ -139,11 +140,6 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             return plain
     with seeded_rng(0):  # its calls draw, too
         return replace(plain, loss=named).of_all(model, batch, some, returned, settings.per)
-
-
-def _usual(targets: Tensor | None) -> str:
-    """The loss that goes with targets: numbers, classes, or none."""
-    return "random-quadratic" if targets is None else "mse" if targets.is_floating_point() else "cross-entropy"
 
 
 def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
