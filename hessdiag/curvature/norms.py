@@ -173,11 +173,9 @@ def two_stages(
 
 
 def times_wanted(value: Array, stderr: Array, rtol: float) -> float:
-    """How many times the samples of a first stage bring all blocks to `rtol`, where the variance falls like 1/samples.
+    """How many times the samples of a first stage, of `value` and `stderr` (L,), bring all blocks to a relative `rtol`.
 
-    Args:
-        value, stderr: (L,), of the first stage.
-        rtol: relative standard error.
+    The variance falls like 1/samples.
     """
     lost = stderr >= np.abs(value)  # the estimate is noise: so is what it says of itself
     relative = np.where(lost, 1.0, stderr / np.where(lost, 1.0, np.abs(value)))
@@ -198,12 +196,7 @@ def times_wanted(value: Array, stderr: Array, rtol: float) -> float:
 
 
 def pair_sums(X: Tensor, *, fixed: int) -> dict[str, Tensor]:
-    """Sums over examples of the `pair_statistics` of all pairs of L blocks, (L, L), and `fourth`, Σ variance².
-
-    Args:
-        X: (B, L, m, m); the first `fixed` directions are a deflation basis, of weight 1 and without noise.
-        fixed: number of directions of the basis.
-    """
+    """Sums over examples of the `pair_statistics` of X (B, L, m, m), (L, L) each, and `fourth`, Σ variance²."""
     _, L, m, _ = X.shape
     total: dict[str, Tensor] = {}
     for some in torch.split(X, max(1, AT_ONCE // (m * L * max(m, L)))):
@@ -229,8 +222,8 @@ def pair_statistics(X: Tensor, fixed: int) -> dict[str, Tensor]:
     where it would drown small variances in rounding.
 
     Args:
-        X: (B, L, m, m); directions `fixed` and later are the random ones, q ≥ 4 of them.
-        fixed: number of directions of weight 1 and no noise.
+        X: (B, L, m, m); directions `fixed` and later are the random ones, q ≥ 4 of them, and those before a basis, of
+            weight 1 and without noise.
 
     Returns:
         (B, L, L) each: `value`, without bias; its `variance`, without bias, but never less than if no two pairs shared

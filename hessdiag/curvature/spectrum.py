@@ -95,11 +95,8 @@ def spectra(
     """Spectra of parts, and of all together as the last, and which way was taken to them.
 
     Blocks that are nothing beside the whole, factors of the size of rounding, are marked: that of a bias before batch
-    normalisation is, which is zero by symmetry.
-
-    Args:
-        density: whether to tell how sampled eigenvalues are distributed.
-        rtol: residual of an extreme eigenvalue, relative to the largest in size.
+    normalisation is, which is zero by symmetry. `rtol` is the residual of an extreme eigenvalue, relative to the
+    largest in size.
     """
     *starts, P = accumulate((part.numel for part in parts), initial=0)
     named: list[dict[str, Any]] = [{"name": each.name, "shape": each.shape, "numel": each.numel} for each in parts]

@@ -183,13 +183,9 @@ class LookupJacobian(Jacobian):
 
     @classmethod
     def of(cls, numbers: Tensor, phi: Tensor, height: int, *, padding: int | None = None) -> LookupJacobian:
-        """Sum up what was written for tokens that read the same row.
+        """Of tokens that read rows `numbers` (B, T), and gradients (B, C, T, n) in what they write: summed up by row.
 
-        Args:
-            numbers: (B, T), the row that each token reads.
-            phi: (B, C, T, n) gradients in what the tokens write.
-            height: V, rows of the weight.
-            padding: a row that gets no gradient.
+        The `padding` row gets no gradient.
         """
         rows, places = _distinct(numbers)
         B, C, _, n = phi.shape

@@ -340,10 +340,6 @@ class CallableLoss(Loss):
 
     Differentiated by plain `torch.autograd`: a function may look at values (`if`, `one_hot`), which cannot be vmapped,
     and what it computes under `torch.no_grad` is a constant, which forward mode ignores (pytorch#128600).
-
-    Args:
-        function: the loss.
-        reading: in which form the function is given outputs and targets.
     """
 
     def __init__(self, function: LossFunction, reading: Reading | None = None) -> None:
@@ -615,15 +611,10 @@ def sides_of(loss: Loss) -> int:
 
 
 def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
-    """Kind of the loss and the loss of a constant guess; NaN where none is known.
+    """Kind of the loss and the loss of a constant guess, for outputs y (B, *out) and targets; NaN where none is known.
 
     Each label is guessed from the counts of all *others*, plus one: the frequencies themselves would know a few labels
     of many classes far too well.
-
-    Args:
-        loss: of the network.
-        y: outputs (B, *out).
-        targets: of the same examples.
 
     >>> kind, chance = chance_loss(CrossEntropy(), torch.zeros(2, 2), torch.tensor([0, 1]))
     >>> kind, round(chance, 4)  # no better than ln 2
