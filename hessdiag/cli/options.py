@@ -163,10 +163,8 @@ class Subject(Measured):
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:
         """Build the network and a batch; prints of the user's code go to stderr.
 
-        Args:
-            model: as typed.
-            say: is told what was done with weights and initialisation.
-            changed: settings of `hessdiag.loading.prepare.prepare` other than those of the options.
+        `say` is told what was done with weights and initialisation; `changed` are settings of
+        `hessdiag.loading.prepare.prepare` other than those of the options.
         """
         if self.init and self.weights:
             raise HessdiagError("--init and --weights both say what the weights are: pass one of them")

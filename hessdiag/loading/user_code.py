@@ -62,9 +62,7 @@ class NamedFunction:
 def load_function(reference: str, *, what: str) -> NamedFunction:
     """The function or class that a reference names; its module is imported, or its file run, once.
 
-    Args:
-        reference: `package.module:function`, importable from the current directory too, or `./file.py:function`.
-        what: what it is for, in messages.
+    A reference is `package.module:function`, importable from the current directory too, or `./file.py:function`.
 
     >>> load_function("math:sqrt", what="--data")(4)
     2.0

@@ -69,9 +69,7 @@ class StridedAlexNet(nn.Module):
     padding and the widths open; these are those of the usual AlexNet for CIFAR, with the original's classifier.
 
     Args:
-        in_channels: channels of the images.
-        classes: number of outputs.
-        width: factor on the channels and features of all hidden layers.
+        in_channels, classes, width: as of `StridedLeNet`.
         bias: whether layers have biases.
     """
 

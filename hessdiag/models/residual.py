@@ -270,11 +270,9 @@ class RescaleNet(nn.Module):
     Biases are zero as built; `hessdiag.models.residual.centre` gives them the data-dependent values of the authors.
 
     Args:
-        depth: weight layers on the longest path: 14, 26 or 50.
-        classes: number of outputs.
+        depth, classes, width: as of `PreconditionedResNet`.
         side: of the images, in pixels; up to 64 the stem is a 3 x 3 convolution of stride 1 with 16 channels, and
             there is no max pooling.
-        width: factor on all channels.
         dropout: rate before the last layer.
     """
 

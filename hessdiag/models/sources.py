@@ -162,13 +162,9 @@ def resolve_model(
 
 
 def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], input_size: Size) -> ModelSource:
-    """The networks that a factory builds, one a call.
+    """The networks that a factory of a module, or of `(module, input_size)`, builds, one a call with these arguments.
 
-    Args:
-        factory: returns a module, or `(module, input_size)`.
-        arguments: keyword arguments of every call.
-        input_size: shape of one example; otherwise the second thing returned, otherwise the module's attribute
-            `input_size`.
+    The shape of one example is `input_size`, else the second thing returned, else the module's attribute `input_size`.
 
     Raises:
         HessdiagError: the factory does not take the arguments; on building, that it raised, or what it returned.

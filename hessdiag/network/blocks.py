@@ -201,10 +201,8 @@ def swap_inputs_and_outputs(weight: Tensor, *, groups: int) -> Tensor:
 def fans(weight: Tensor, *, groups: int = 1, transposed: bool = False) -> tuple[float, float, float]:
     """(n, n', k) of a weight: channels that one output reads, channels that one input feeds, root of the kernel's size.
 
-    Args:
-        weight: (out, in / groups, *kernel), or, with `transposed`, (in, out / groups, *kernel).
-        groups: groups of the convolution.
-        transposed: whether inputs come first, as in transposed convolutions and in the `Conv1D` of transformers.
+    A weight is (out, in / groups, *kernel) or, with `transposed`, (in, out / groups, *kernel), as in transposed
+    convolutions and in the `Conv1D` of transformers.
 
     >>> fans(torch.empty(6, 3, 5, 5))
     (3.0, 6.0, 5.0)

@@ -115,12 +115,9 @@ def launched(device: str) -> Iterator[Processes]:
 
 
 class TrialFile:
-    """Finished trials in a file.
+    """Finished trials in a file, which is made when missing.
 
-    Args:
-        path: the file; made when missing.
-        of: what the trials are of, such as model and seed: a file of something else is refused.
-        processes: that measure the trials.
+    `of` is what they are of, such as model and seed: a file of something else is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], of: Mapping[str, str], processes: Processes = ALONE) -> None:

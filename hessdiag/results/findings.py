@@ -128,12 +128,9 @@ def level_of(factor: float) -> BalanceLevel:
 
 
 def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = (), why: str = "") -> Balance:
-    """Weigh the weights of a report.
+    """Weigh the weights of a report without the `invariant` ones, on whose scale the network does not depend.
 
-    Args:
-        weights: the blocks to compare; biases and scalars do not count.
-        invariant: names of those to leave out, because the network does not depend on their scale.
-        why: why the curvature was not measured, where it was not.
+    `why` says why the curvature was not measured, where it was not.
     """
     if any(block.ended == "unmeasured" for block in weights):
         sentence = f"The curvature was not measured: {why}."
