@@ -26,26 +26,16 @@ UNMEASURED = "leave quick (--quick) out for it; fit=True (--fit) trains a copy o
 
 @dataclass(frozen=True)
 class Curvature:
-    """Squared Frobenius norms of the blocks G_ij of L parameters.
+    """Squared Frobenius norms of the blocks G_ij of L parameters, averaged over examples in the per-example view."""
 
-    Attributes:
-        frobenius_sq: (L, L), averaged over examples in the per-example view; without bias, hence below 0 at times. Off
-            the diagonal only those of two weights are sure to be measured.
-        stderr: (L, L) standard errors for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where
-            exact.
-        products: (L,) matrix-vector products spent on each column, per example in the per-example view.
-        traces: (L,), see `hessdiag.results.report.BlockReport`.
-        rtol: relative standard error that sampling was to reach.
-        method, reason: the algorithm that ran, and clauses on it for the report.
-    """
-
+    # (L, L), without bias, hence below 0 at times; off the diagonal only those of two weights are sure to be measured
     frobenius_sq: Array
-    stderr: Array
-    products: Array
-    traces: Array
-    rtol: float | None = None
-    reason: str = ""
-    method: str = "exact"
+    stderr: Array  # (L, L), for this batch, of which 1.96 reach to either end of a 95 % interval; 0 where exact
+    products: Array  # (L,) matrix-vector products spent on each column, per example in the per-example view
+    traces: Array  # (L,), see `BlockReport`
+    rtol: float | None = None  # relative standard error that sampling was to reach
+    reason: str = ""  # clauses on the algorithm, for the report
+    method: str = "exact"  # the algorithm that ran
 
     @classmethod
     def sampled(

@@ -31,14 +31,10 @@ BatchDim = int | None | tuple[Any, ...] | list[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Form:
-    """The form in which a model or the data have outputs or targets, which are (B, ...) in here.
+    """The form in which a model or the data have outputs or targets, which are (B, ...) in here."""
 
-    Attributes:
-        flat, at: whether they are (B · positions, ...), or (B,), there; the dimension of the examples.
-    """
-
-    flat: bool = False
-    at: int = 0
+    flat: bool = False  # whether they are (B · positions, ...), or (B,), there
+    at: int = 0  # the dimension of the examples there
 
     def restore(self, values: Tensor) -> Tensor:
         """Outputs or targets (B, ...) in this form."""
@@ -48,32 +44,21 @@ class Form:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs of one call.
+    """The outputs of one call."""
 
-    Attributes:
-        y: (B, *out) floating-point numbers, with at least one output dimension.
-        form: in which the model returned them.
-        class_dim: dimension of the classes where the returned object says so by its kind, else None.
-    """
-
-    y: Tensor
-    form: Form = Form()
-    class_dim: int | None = None
+    y: Tensor  # (B, *out) floating-point numbers, with at least one output dimension
+    form: Form = Form()  # in which the model returned them
+    class_dim: int | None = None  # dimension of the classes where the returned object says so by its kind
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All tensors that a model returns as the columns of one (B, N), for a loss of the whole returned object.
+    """All tensors that a model returns as the columns of one (B, N), for a loss of the whole returned object."""
 
-    Attributes:
-        template: what the model returned for a few examples.
-        parts: of every tensor its shape, for one example where it runs over them, its type and whether it does.
-        pick: takes a part of what was returned.
-    """
-
-    template: Any
+    template: Any  # what the model returned for a few examples
+    # of every tensor its shape, for one example where it runs over them, its type and whether it does
     parts: tuple[tuple[torch.Size, torch.dtype, bool], ...]
-    pick: Callable[[Any], Any]
+    pick: Callable[[Any], Any]  # takes a part of what was returned
 
     @classmethod
     def of(cls, returned: Any, *, size: int | None, pick: Callable[[Any], Any] = lambda returned: returned) -> Layout:
@@ -220,44 +205,30 @@ class Common:
 
 @dataclass(frozen=True)
 class Batch:
-    """Positional and keyword arguments of the model; in here the first dimension of tensors runs over examples.
+    """Positional and keyword arguments of the model; in here the first dimension of tensors runs over examples."""
 
-    Attributes:
-        args, kwargs: what the model is called with: tensors, also in lists, tuples and dicts, and anything else.
-        targets: what the loss compares with.
-        size: B, examples.
-        offset: number of the first example in all of the data: what is drawn for an example follows from its number.
-        output: name or position of the model's output that is measured, where it returns several; or all of them.
-        within: numbers of the examples whose outputs are looked at, where the model is always called with all: examples
-            that meet in a normalisation. `size` counts these, and targets are theirs.
-        as_one: whether all examples together are the one example of this batch.
-        dims: at which dimension the model reads the examples, of each tensor over them, if not at the first of all.
-        structure: whether no dimension runs over examples, as in a graph.
-        form: in which the data have the targets.
-        returned_at: where the examples stand in outputs, if not as in the first of the arguments; -1 where the first
-            dimension runs over them again and again.
-        masked: whether outputs of -inf are masked logits, which count as -1e9.
-        asked: how `targets` (B, N) hold those of several tensors.
-        noise: what the model draws when it is called, one after the other.
-        noise_at: at which dimension it does for the examples, as 1 of the first state of an LSTM; -1 where the first
-            dimension runs over examples and their positions.
-    """
-
+    # what the model is called with: tensors, also in lists, tuples and dicts, and anything else
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
-    targets: Tensor | None
-    size: int
-    offset: int = 0
-    output: str | int | Layout | None = None
+    targets: Tensor | None  # what the loss compares with
+    size: int  # B, examples
+    offset: int = 0  # number of the first example in all of the data, from which follows what is drawn for it
+    output: str | int | Layout | None = None  # name or position of the output, of several; or all of them
+    # numbers of the examples whose outputs are looked at, where the model is always called with all: examples that meet
+    # in a normalisation; `size` counts these, and targets are theirs
     within: tuple[int, ...] | None = None
-    as_one: bool = False
-    dims: tuple[int, ...] = ()
-    structure: bool = False
-    form: Form = Form()
+    as_one: bool = False  # whether all examples together are the one example of this batch
+    dims: tuple[int, ...] = ()  # where the model reads the examples, of each tensor over them, if not first in all
+    structure: bool = False  # whether no dimension runs over examples, as in a graph
+    form: Form = Form()  # in which the data have the targets
+    # where the examples stand in outputs, if not as in the first of the arguments; -1 where the first dimension runs
+    # over them again and again
     returned_at: int = 0
-    masked: bool = False
-    asked: Layout | None = None
-    noise: tuple[Any, ...] = ()
+    masked: bool = False  # whether outputs of -inf are masked logits, which count as -1e9
+    asked: Layout | None = None  # how `targets` (B, N) hold those of several tensors
+    noise: tuple[Any, ...] = ()  # what the model draws when it is called, one after the other
+    # at which dimension it does for the examples, as 1 of the first state of an LSTM; -1 where the first dimension runs
+    # over examples and their positions
     noise_at: tuple[int, ...] = ()
 
     @classmethod
@@ -571,28 +542,18 @@ class Batch:
 
 @dataclass(frozen=True)
 class Road:
-    """How outputs and targets of every batch are found.
+    """How outputs and targets of every batch are found."""
 
-    Attributes:
-        loss: of these.
-        output: which of what the model returns.
-        labels: number of the tensor among the arguments that are the targets; None where these are given.
-        shifted: whether the label of a position is that of the next one.
-        together: whether the model returns a number of all examples of a call, such as its loss: an example is called
-            alone then, and the batch is one.
-        draws: whether the model draws random numbers.
-        returned_at: where the examples stand in outputs (T, B, ...) of inputs (B, ...), or -1, see `Batch`; else 0.
-        masked: whether outputs of -inf are masked logits.
-    """
-
-    loss: Any
-    output: str | int | Layout | None = None
-    labels: int | None = None
-    shifted: bool = False
+    loss: Any  # of these
+    output: str | int | Layout | None = None  # which of what the model returns
+    labels: int | None = None  # number of the tensor among the arguments that are the targets; None where given
+    shifted: bool = False  # whether the label of a position is that of the next one
+    # whether the model returns a number of all examples of a call, such as its loss: an example is called alone then,
+    # and the batch is one
     together: bool = False
-    draws: tuple[Any, ...] = ()
-    returned_at: int = 0
-    masked: bool = False
+    draws: tuple[Any, ...] = ()  # noise of a few examples, where the model draws random numbers
+    returned_at: int = 0  # where the examples stand in outputs (T, B, ...) of inputs (B, ...), or -1, see `Batch`
+    masked: bool = False  # whether outputs of -inf are masked logits
 
     def whole(self, batch: Batch) -> Batch:
         """The batch with its targets."""

@@ -63,16 +63,10 @@ def as_bytes(asked: Any) -> int:
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Bytes that a measurement may take.
+    """Bytes that a measurement may take."""
 
-    Attributes:
-        total: in all, beside the model and the data.
-        chunk: activations and cotangents of one chunk of examples: a share of a GPU's memory; no more on a processor
-            than pays.
-    """
-
-    total: int
-    chunk: int
+    total: int  # in all, beside the model and the data
+    chunk: int  # activations and cotangents of a chunk of examples: a share of a GPU's; on a processor what pays
 
     @classmethod
     def of(cls, asked: int | str | None, device: torch.device) -> MemoryBudget:

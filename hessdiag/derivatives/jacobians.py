@@ -33,14 +33,10 @@ Form = TypeVar("Form", bound="Jacobian")
 
 @dataclass(frozen=True)
 class Jacobian(ABC):
-    """cotangent^T ∂y/∂W, (B, C, P): of C cotangents for each of B examples, in the P entries of one weight.
-
-    Attributes:
-        size: J is this many times what is held, whose squares fit their dtype.
-    """
+    """cotangent^T ∂y/∂W, (B, C, P): of C cotangents for each of B examples, in the P entries of one weight."""
 
     held: ClassVar[tuple[str, ...]] = ()  # attributes with a row for each example; the last one has one for each output
-    size: float = field(default=1.0, kw_only=True)
+    size: float = field(default=1.0, kw_only=True)  # J is so many times what is held, whose squares fit their dtype
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -41,18 +41,12 @@ def unit_cotangents(y: Tensor) -> Tensor:
 
 
 class Loss:
-    """A loss of each example's outputs: (B, *out) in, one value an example out.
+    """A loss of each example's outputs: (B, *out) in, one value an example out."""
 
-    Attributes:
-        name: as shown in tables and files.
-        has_root: whether S = A Aᵀ is known in closed form, with S the Hessian of each example's loss in its outputs.
-        couples: whether the loss of a batch compares its examples, of which none has a loss of its own then.
-        held: weights of the model that it reads beside the outputs.
-    """
-
-    name: str
-    has_root = couples = False
-    held: tuple[str, ...] = ()
+    name: str  # as shown in tables and files
+    has_root = False  # whether S = A Aᵀ is known in closed form, with S the Hessian of an example's loss in its outputs
+    couples = False  # whether the loss of a batch compares its examples, of which none has a loss of its own then
+    held: tuple[str, ...] = ()  # weights of the model that it reads beside the outputs
 
     def of_batch(self, targets: Tensor | None, like: Tensor) -> Loss:
         """The same for a batch with these targets: what the batch's mean divides by depends on them all."""

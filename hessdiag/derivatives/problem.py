@@ -20,26 +20,17 @@ from hessdiag.network.trace import NetworkShape, Trace, first_broken, looked_up_
 
 @dataclass(frozen=True)
 class Problem:
-    """A model and its blocks, on a batch, under a loss.
-
-    Attributes:
-        model, batch, loss, blocks: what is measured.
-        shape: sizes of the network and its layers.
-        skipped: `(name, reason)` of parameters that are no blocks.
-        coupled: whether examples meet in normalisations over the batch; each is measured within it then.
-        traced: a pass of the whole batch, where its examples are measured within it one after the other.
-        noted: fields of `hessdiag.results.signals.Signals` that checks on a few examples found.
-    """
+    """A model and its blocks, on a batch, under a loss."""
 
     model: nn.Module
     batch: Batch
     loss: Loss
     blocks: Sequence[Block]
-    shape: NetworkShape
-    skipped: tuple[tuple[str, str], ...] = ()
-    coupled: bool = False
-    traced: Trace | None = None
-    noted: Mapping[str, Any] = field(default_factory=dict)
+    shape: NetworkShape  # sizes of the network and its layers
+    skipped: tuple[tuple[str, str], ...] = ()  # (name, reason) of parameters that are no blocks
+    coupled: bool = False  # whether examples meet in normalisations over the batch; each is measured within it then
+    traced: Trace | None = None  # of the whole batch, whose examples are measured within it one after the other
+    noted: Mapping[str, Any] = field(default_factory=dict)  # of `Signals`: what checks on a few examples found
 
     def trace(self, part: Batch, owners: Collection[str] | None = None, *, keep_outputs: bool = False) -> Trace:
         """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch.

@@ -32,19 +32,12 @@ KNOWN: tuple[Any, ...] = ("cross-entropy", "mse", F.binary_cross_entropy_with_lo
 
 @dataclass(frozen=True)
 class Opened:
-    """A model that is ready to be measured.
+    """A model that is ready to be measured."""
 
-    Attributes:
-        problem: what to measure, with the first batch.
-        stream: this batch and the others, as the model reads them.
-        y: outputs of a few examples.
-        settings: of the measurement: a quick one that cannot tell examples apart is of the batch.
-    """
-
-    problem: Problem
-    stream: Iterator[Batch]
-    y: Tensor
-    settings: Settings
+    problem: Problem  # what to measure, with the first batch
+    stream: Iterator[Batch]  # this batch and the others, as the model reads them
+    y: Tensor  # outputs of a few examples
+    settings: Settings  # of the measurement: a quick one that cannot tell examples apart is of the batch
 
 
 def first_call(

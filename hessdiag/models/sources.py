@@ -38,15 +38,10 @@ FORMS = (
 
 @dataclass(frozen=True)
 class NormalInputs:
-    """Draws numbers from N(0, 1): one tensor (B, *size), or the keyword argument `keyword`.
+    """Draws numbers from N(0, 1): one tensor (B, *size), or the keyword argument `keyword`."""
 
-    Attributes:
-        size: shape of one example.
-        keyword: name of the network's argument; empty for the first one.
-    """
-
-    size: tuple[int, ...]
-    keyword: str = ""
+    size: tuple[int, ...]  # shape of one example
+    keyword: str = ""  # name of the network's argument; empty for the first one
     description: str = "random normal"
 
     def __call__(self, count: int, generator: torch.Generator) -> Tensor | dict[str, Tensor]:
@@ -61,19 +56,12 @@ class NormalInputs:
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """Draws token ids, all equally likely apart from the padding, (B, length).
+    """Draws token ids, all equally likely apart from the padding, (B, length)."""
 
-    Attributes:
-        vocabulary: ids run from 0 to this, exclusive.
-        length: tokens of one example.
-        keywords: names of the network's arguments, each drawn anew; without any, ids are the first argument.
-        padding: id that is never drawn, because networks leave such positions out.
-    """
-
-    vocabulary: int
-    length: int
-    keywords: tuple[str, ...] = ("input_ids",)
-    padding: int | None = None
+    vocabulary: int  # ids run from 0 to this, exclusive
+    length: int  # tokens of one example
+    keywords: tuple[str, ...] = ("input_ids",)  # arguments of the network, each drawn anew; without any, the first one
+    padding: int | None = None  # id that is never drawn, because networks leave such positions out
     description: str = "random tokens"
 
     def __call__(self, count: int, generator: torch.Generator) -> Tensor | dict[str, Tensor]:

@@ -31,17 +31,11 @@ Detail = Literal["brief", "table", "whole"]
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table without a frame.
+    """A table without a frame."""
 
-    Attributes:
-        titles: of the columns, the most important ones first.
-        rows: texts, as many a row as there are titles; the first is a name.
-        left: columns aligned on the left, the others on the right.
-    """
-
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    left: int = 1
+    titles: Sequence[str]  # of the columns, the most important ones first
+    rows: Sequence[Sequence[str]]  # texts, as many a row as there are titles; the first is a name
+    left: int = 1  # columns aligned on the left, the others on the right
 
     def with_values(self) -> TextTable:
         """The same without the columns that have no value in any row."""

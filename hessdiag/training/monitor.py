@@ -47,19 +47,13 @@ class Cadence:
     after it. At most the cost of two is saved up, so that a pause of training does not buy many. The first measurement,
     at the first step, goes into debt: from the second one on, all measurements together have taken at most `overhead`
     of the training time, as far as their cost was foreseen.
-
-    Attributes:
-        every: fewest steps from one measurement to the next.
-        overhead: share of the training time that measurements may take.
-        clock: seconds.
-        trained, spent: seconds of training and of measurements so far.
     """
 
-    every: int
-    overhead: float
-    clock: Callable[[], float] = time.perf_counter
-    trained: float = 0.0
-    spent: float = 0.0
+    every: int  # fewest steps from one measurement to the next
+    overhead: float  # share of the training time that measurements may take
+    clock: Callable[[], float] = time.perf_counter  # seconds
+    trained: float = 0.0  # seconds of training so far
+    spent: float = 0.0  # seconds of measurements so far
     _cost: float | None = None  # of the last measurement
     _credit: float = 0.0
     _steps: int = 0  # since the last measurement
