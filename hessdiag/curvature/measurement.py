@@ -63,10 +63,7 @@ class Settings:
         """Pick the algorithm for a network with so many outputs per example.
 
         A Hessian takes products in weight space. A Gauss-Newton matrix is exact where the outputs are few, those of an
-        example or of the whole batch, and sketched where they are many.
-
-        Raises:
-            HessdiagError: there is no such algorithm.
+        example or of the whole batch, and sketched where they are many. What no algorithm measures is refused.
         """
         if self.method == "probe":
             return Plan("probe", False, "asked for")

@@ -30,14 +30,10 @@ class Record:
     """A dataclass that travels as JSON: a mixin.
 
     With `eq=False` it is equal to another one with the same numbers, undefined ones included.
-
-    Attributes:
-        schema: name and version of the format, the first key of a file; empty for a part of another record.
-        derived: properties that are written beside the fields for readers of the JSON, and dropped when it is read.
     """
 
-    schema: ClassVar[str] = ""
-    derived: ClassVar[tuple[str, ...]] = ()
+    schema: ClassVar[str] = ""  # name and version of the format, a file's first key; empty for a part of another record
+    derived: ClassVar[tuple[str, ...]] = ()  # properties that are written beside the fields, and dropped when read
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `to_json` writes as plain dicts, lists and numbers; undefined numbers are None."""
