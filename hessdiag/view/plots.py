@@ -11,7 +11,7 @@ import os
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,11 +54,9 @@ ENDINGS = (".png", ".svg")
 SHEET = "hessdiag.view.figures"  # the file beside this one, as matplotlib names it
 
 
-@contextmanager
-def context(seaborn_style: str = "ticks") -> Iterator[None]:
+def context(seaborn_style: str = "ticks") -> AbstractContextManager[None]:
     """Set the look of all figures, whatever the caller's rcParams are; they are as before on leaving."""
-    with matplotlib.style.context(["default", dict(sns.axes_style(seaborn_style)), SHEET]):
-        yield
+    return matplotlib.style.context(["default", dict(sns.axes_style(seaborn_style)), SHEET])
 
 
 def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (), compress: bool = False) -> None:
