@@ -129,21 +129,17 @@ def check_scheme(scheme: Any) -> None:
     raise HessdiagError(f"unknown initialisation {scheme!r}: {hint}")
 
 
-def second_moment(module: Any, scheme: str, *, c: float) -> float:
-    """E[W²] that a scheme of this module gives to a layer, from its shapes alone; orthogonal variants have the same.
-
-    >>> second_moment(nn.Linear(8, 2), "fan-in", c=2.0)
-    0.25
-    """
-    return _variance(module.weight, scheme, c=c, **layout(module))
-
-
 def layout(layer: Any) -> dict[str, Any]:
     """Arguments of `fans` for the weight of a layer."""
     return {"groups": 1 if is_linear(layer) else layer.groups, "transposed": stores_inputs_first(layer)}
 
 
-def _variance(weight: Tensor, scheme: str, *, c: float, groups: int, transposed: bool) -> float:
+def second_moment(weight: Tensor, scheme: str, *, c: float, groups: int = 1, transposed: bool = False) -> float:
+    """E[W²] that a scheme of this module gives to a weight, from its shape alone; orthogonal variants have the same.
+
+    >>> second_moment(torch.empty(2, 8), "fan-in", c=2.0)
+    0.25
+    """
     n, m, k = fans(weight, groups=groups, transposed=transposed)
     if (name := scheme.removesuffix("-orthogonal")) == "geometric":
         return c / (k * math.sqrt(n * m * groups))
@@ -154,7 +150,7 @@ def _variance(weight: Tensor, scheme: str, *, c: float, groups: int, transposed:
 def _fill(
     weight: Tensor, scheme: str, *, groups: int, transposed: bool, generator: torch.Generator | None, c: float = 2.0
 ) -> Tensor:
-    variance = _variance(weight, scheme, c=c, groups=groups, transposed=transposed)
+    variance = second_moment(weight, scheme, c=c, groups=groups, transposed=transposed)
     if scheme.endswith("-orthogonal"):
         return orthogonal_(weight, variance, groups=groups, generator=generator)
     with torch.no_grad():

@@ -351,7 +351,7 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
         module = model.get_submodule(path)
         parameter = module.get_parameter(attribute).detach()
         if path in drawn_anew and attribute == "weight":
-            sq[name] = initialisations.second_moment(module, str(init), c=c)
+            sq[name] = initialisations.second_moment(parameter, str(init), c=c, **initialisations.layout(module))
         elif path in drawn_anew and attribute == "bias":
             sq[name] = 0.0
         elif parameter.is_meta:
