@@ -87,9 +87,7 @@ class Loss:
         """A v of several v, (q, B, *out); only where `has_root`."""
         raise TypeError(f"the Hessian of {self.name} has no root in closed form")
 
-    def root_transposed_product(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
-        """Aᵀ z, of `z`'s shape; only where `has_root`."""
-        raise TypeError(f"the Hessian of {self.name} has no root in closed form")
+    root_transposed_product = root_products  # Aᵀ z, of `z`'s shape; likewise
 
     def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Where the outputs are, and the gradient there with its graph."""
