@@ -34,11 +34,7 @@ EXACT_BATCH_OUTPUTS = 1024  # per batch: Gram matrices of this side take no time
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What to measure and how precisely; see `hessdiag.diagnose` for the arguments of the same names.
-
-    Raises:
-        HessdiagError: a value cannot be used; one sentence says why.
-    """
+    """What to measure and how precisely, by the names in `hessdiag.diagnose`; a value of no use is refused."""
 
     matrix: str = "ggn"
     per: str = "example"
