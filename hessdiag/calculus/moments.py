@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,9 +21,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import STRUCTURED, TRANSPOSED, initialised_layers, is_linear, parameter_slots
 from hessdiag.network.torch_state import seeded_rng
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+M = TypeVar("M", bound="Moments")
 FEW = 4096  # entries that are not looked at one by one
 ROWS, EXAMPLES = 1024, 8  # of a table, that are compared with each other, and of token ids
 NODES, REACH = 400, 7.0  # midpoints of a symmetric grid: a kink at 0 falls between two of them
@@ -50,11 +48,11 @@ class Moments:
         """E[x²], the average over all entries."""
         return float(average(self.sq))
 
-    def scaled(self, factor: Tensor | float) -> Self:
+    def scaled(self: M, factor: Tensor | float) -> M:
         """Multiply all second moments by a factor."""
         return replace(self, sq=compactly(lambda sq: sq * factor, self.sq))
 
-    def independent(self) -> Self:
+    def independent(self: M) -> M:
         """Take all entries as centred and i.i.d., as the paper does: every one has the mean moment."""
         return type(self)(average(self.sq).expand(self.sq.shape))
 
