@@ -34,7 +34,7 @@ EXACT_BATCH_OUTPUTS = 1024  # per batch: Gram matrices of this side take no time
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What to measure and how precisely, by the names in `hessdiag.diagnose`; a value of no use is refused."""
+    """What to measure and how precisely, by the names in `hessdiag.diagnose`; what cannot be used is refused."""
 
     matrix: str = "ggn"
     per: str = "example"
@@ -59,7 +59,7 @@ class Settings:
         """Pick the algorithm for a network with so many outputs per example.
 
         A Hessian takes products in weight space. A Gauss-Newton matrix is exact where the outputs are few, those of an
-        example or of the whole batch, and sketched where they are many. What no algorithm measures is refused.
+        example or of the whole batch, and sketched where they are many. A method that a matrix has not is refused.
         """
         if self.method == "probe":
             return Plan("probe", False, "asked for")

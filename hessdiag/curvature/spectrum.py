@@ -52,7 +52,7 @@ Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and
 def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> list[Part]:
     """Blocks as parts of their own, and those that pack what `split` names in pieces, where that is certain.
 
-    One kind of which there is no block is refused.
+    A `split` of one kind that no block has is refused.
     """
     parts = [part for block in blocks for part in _pieces(model, block, split) or [Part(block.name, block)]]
     if split not in (None, "auto") and len(parts) == len(blocks):
