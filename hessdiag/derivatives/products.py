@@ -274,8 +274,7 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
     def _fitting(self, columns: Sequence[Column], whole: bool) -> Iterator[list[Column]]:
         """As many together as fit the memory of one chunk, at least 1."""
         some: list[Column] = []
-        batch, shape = self.problem.batch, self.problem.shape
-        examples = min(batch.size, shape.chunk(1, memory=self.memory)) * shape.bytes_per_example(1)
+        examples = min(self.problem.batch.size, self._examples_at_once) * self.problem.shape.bytes_per_example(1)
         low, high = self.shape[0], 0
         for start, v in columns:
             low, high = min(low, start), max(high, start + len(v))
@@ -312,11 +311,15 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
     def pieces(self) -> Iterator[tuple[Batch, Loss, float]]:
         """Examples that fit the memory, and their loss, which counts so much in the batch's mean."""
         batch, loss = self.problem.batch, self.problem.loss
-        for chunk in batch.chunks(self.problem.shape.chunk(1, memory=self.memory)):
+        for chunk in batch.chunks(self._examples_at_once):
             if isinstance(loss, CallableLoss):  # which calls its function for each example on its own
                 yield replace(chunk, as_one=True, size=1), MeanLoss(loss), chunk.size / batch.size
             else:
                 yield chunk, loss, 1 / batch.size
+
+    @property
+    def _examples_at_once(self) -> int:
+        return self.problem.shape.chunk(1, memory=self.memory)
 
     def _matmat(self, X: Any) -> Any:
         return self.torch_matmat(torch.from_numpy(np.array(X, dtype=self.dtype))).cpu().numpy()
