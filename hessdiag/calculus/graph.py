@@ -8,7 +8,7 @@ import io
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -306,36 +306,17 @@ class Call:
     def applied(self, tensor: Tensor) -> Any:
         """Run the operation itself with a tensor in place of its first one."""
         if self.operation.target in VIEWS:
-            return viewed(tensor, self.shape)
+            return tensor.reshape(self.shape)
         name = next(name for name, value in self.arguments.items() if value == self.first)
         return self.operation.run({name: tensor})
-
-    def sent_back(self, function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor, along: int | None) -> Tensor:
-        """Compute Aᵀ v as `transposed` does, for what the operation makes of its first tensor, or a part of that."""
-        return viewed(v, like.shape) if self.operation.target in VIEWS else transposed(function, like, v, along)
 
 
 VIEWS = tuple(f"aten.{name}" for name in ("view", "_unsafe_view", "reshape", "flatten", "unflatten"))
 
 
-def viewed(sq: Tensor, shape: Sequence[int]) -> Tensor:
-    """The same entries in another shape; what is repeated along the last dimensions still takes no memory."""
-    with contextlib.suppress(RuntimeError):
-        return sq.view(*shape)
-    kept = sq
-    for d in reversed([d for d in range(sq.dim()) if sum(sq.stride()[d:]) == 0]):
-        kept = kept.narrow(d, 0, 1)
-    return kept.contiguous().expand(sq.shape).reshape(*shape)
-
-
-def transposed(function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor, along: int | None = None) -> Tensor:
-    """Compute Aᵀ v for a linear function A of tensors shaped like `like`, which changes dimension `along` alone."""
-    size = list(like.shape)
-    if along is not None:
-        repeated = [d != along % like.dim() and stride == 0 for d, stride in enumerate(v.stride())]
-        size = [1 if same else n for n, same in zip(size, repeated, strict=True)]
-        v = v[tuple(slice(1) if same else slice(None) for same in repeated)]
+def transposed(function: Callable[[Tensor], Tensor], like: Tensor, v: Tensor) -> Tensor:
+    """Compute Aᵀ v for a linear function A of tensors shaped like `like`."""
     with torch.enable_grad():
-        leaf = torch.zeros((), dtype=torch.float64).expand(size).requires_grad_()
+        leaf = torch.zeros((), dtype=torch.float64).expand(like.shape).requires_grad_()
         (result,) = torch.autograd.grad(function(leaf), leaf, v)
-    return result.expand(like.shape)
+    return result

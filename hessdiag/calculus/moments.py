@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -197,7 +197,7 @@ def weighted(sizes: Sequence[float], moments: Sequence[Moments], *names: str) ->
 class Nonlinearity:
     """A function of one number, applied entry by entry."""
 
-    name: str  # one for every function: what is found of it is kept by its name
+    name: str
     function: Callable[[Tensor], Tensor] = field(compare=False)
     slope: float | None = None  # below 0, of one that has slope 1 above: φ(s x) = s φ(x) for s > 0
     nodes: int = NODES  # of a grid for two variables; fewer for what is written out by hand: smooth, and costly
@@ -223,7 +223,6 @@ class Response(NamedTuple):
     slope_kurtosis: float = 1.0
 
 
-@lru_cache(maxsize=4096)
 def respond(phi: Nonlinearity, q: float, mean: float) -> Response:
     """Find the moments of φ(x), x Gaussian with E[x²] = q, of which `mean` is the square of the mean."""
     if phi.slope is not None and mean == 0:
@@ -242,7 +241,6 @@ def responses(phi: Nonlinearity, q: Tensor, mean: float) -> tuple[Tensor, Tensor
     return y.square() @ weights, y @ weights, slopes @ weights, slopes.square() @ weights
 
 
-@lru_cache(maxsize=4096)
 def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> tuple[float, ...]:
     """Find what two such variables with E[x x'] = `correlation` q have in common.
 
@@ -269,7 +267,6 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     return tuple(float((weights * v.square()).sum()) / size if size else math.nan for v, size in sizes)
 
 
-@lru_cache(maxsize=1024)
 def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count: int) -> tuple[float, ...]:
     """The largest of `count` Gaussians with E[x²] = 1 and pairwise E[x x'] = `correlation`, seen through a rising φ.
 

@@ -47,7 +47,6 @@ SCALED_BY = 4  # examples with a direction each that tell tr(K_l)
 MANY_CLASSES, MANY_POSITIONS = 1024, 16  # from which classes are drawn
 FEWEST, MOST = 6, 24  # directions of an example, where nothing is asked for
 SPREAD_OVER = 28.0  # over the root of the number of examples: directions that leave about 7 % in blocks of high rank
-SINGLY = 4  # examples that are taken one by one where a parameter has no rule: its Jacobian then comes with all others
 LEAST = 4  # directions that tell their own variance
 
 
@@ -99,8 +98,7 @@ def _measure(problem: Problem, memory: MemoryBudget, directions: Directions, see
             X = products_of(problem, part, some, seed, at_once).transpose(0, 1)
             return Sums({key: total.cpu().numpy() for key, total in pair_sums(X, fixed=fixed).items()})
 
-        few = shape.dense and problem.batch.size <= SINGLY
-        parts = list(problem.batch.chunks(1 if few else shape.chunk(cotangents, memory=memory.chunk)))
+        parts = list(problem.batch.chunks(shape.chunk(cotangents, memory=memory.chunk)))
         found.append(sum_over(parts, sums, step="sketches", gradients=cotangents))
     return mean_of(sum(found, Sums()), rounds * problem.batch.size, each, rounding_of(problem))
 

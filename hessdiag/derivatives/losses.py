@@ -124,9 +124,6 @@ class MeanLoss(Loss):
     def root_products(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
         return self.loss.root_products(y[0], targets, z[:, 0]).unsqueeze(1) / math.sqrt(y.shape[1])
 
-    def root_transposed_product(self, y: Tensor, targets: Tensor | None, z: Tensor) -> Tensor:
-        return self.loss.root_transposed_product(y[0], targets, z[0]).unsqueeze(0) / math.sqrt(y.shape[1])
-
 
 class RandomQuadratic(Loss):
     """yᵀRy with the entries of R drawn from N(0, 1) (Section 5.1 of arXiv 1906.04267): the paper's random loss.

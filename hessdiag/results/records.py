@@ -67,7 +67,6 @@ class Record:
         return hash(type(self))  # a set of records is small
 
 
-@cache  # they are read from files
 def versions() -> Mapping[str, str]:
     """Versions that a measurement runs on, by name."""
     return {name: metadata.version(name) for name in ("hessdiag", "torch")}

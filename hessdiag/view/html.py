@@ -9,7 +9,6 @@ import base64
 import os
 import re
 from dataclasses import fields
-from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -57,7 +56,6 @@ def _picture(figure: Figure) -> tuple[str, int]:
     return f"data:image/svg+xml;base64,{svg}", round(96 * float(figure.get_figwidth()))
 
 
-@cache
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("hessdiag.view", "templates"), undefined=StrictUndefined, autoescape=True,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +34,7 @@ HIDDEN = -1e4  # a mask's numbers below this hide a key
 LARGE_BIAS = 100.0  # above it in the mean square, a bias also masks
 OF_INPUTS = "its mask depends on the inputs: leave attention_mask out"
 _KEEP = frozenset(("dropout", "expand", "view", "reshape", "_unsafe_view", *SAME.split()))
-DRAWN, IN_CACHE = 2**18, 2**13  # random scores for one attention, and of them at once
+DRAWN = 2**18  # random scores for one attention
 NOTE = f"attention: {NOT_IN_PAPER}, scores are taken as Gaussian and independent of the values"
 
 
@@ -129,28 +129,21 @@ def _masked(scores: Scores, visible: Tensor) -> Scores:
     return replace(scores, mask=visible if scores.mask is None else scores.mask & visible)
 
 
-@lru_cache(maxsize=256)
 def concentration(variance: float, keys: int, freedom: float = math.inf) -> tuple[Tensor, ...]:
     """P, F, τ, E[(Σ A²)²], E Σ A³ and E Σ A⁴ for 1, 2, ... `keys` keys, each (keys,).
 
     Scores of a row are N(0, χ `variance`) with χ of that row, a mean of `freedom` squared Gaussians. Without variance
     they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
     """
-    drawn, chi = _scores(keys, freedom)
-    sums = torch.zeros(5, keys, dtype=torch.float64)
-    at_once = max(IN_CACHE // keys, 1)
-    for scores, size in zip(torch.split(drawn, at_once), torch.split(chi, at_once), strict=True):
-        e = ((variance * size).sqrt() * scores).exp()
-        total = e.cumsum(1)
-        A2, A3, A4 = ((e**power).cumsum(1) / total**power for power in (2, 3, 4))
-        A2_sq = A2.square()
-        sums += torch.stack([A2, A3, A4, A2_sq, (A2 - 2 * A3 + A2_sq) * size]).sum(1)
-    A2, A3, A4, A2_sq, long = sums / len(drawn)
-    F = A2 - 2 * A3 + A2_sq
-    return A2, F, torch.where(F > 0, long / F, 1.0), A2_sq, A3, A4
+    scores, chi = _scores(keys, freedom)
+    e = ((variance * chi).sqrt() * scores).exp()
+    total = e.cumsum(1)
+    A2, A3, A4 = ((e**power).cumsum(1) / total**power for power in (2, 3, 4))
+    F = A2 - 2 * A3 + A2.square()
+    P, F, long, P2, A3, A4 = (each.mean(0) for each in (A2, F, F * chi, A2.square(), A3, A4))
+    return P, F, torch.where(F > 0, long / F, 1.0), P2, A3, A4
 
 
-@lru_cache(maxsize=4)
 def _scores(keys: int, freedom: float) -> tuple[Tensor, Tensor]:
     """Rows of random scores, and χ of each (rows, 1): quantiles, by Wilson and Hilferty's approximation."""
     rows = min(max(DRAWN // keys, 64), 4096)
@@ -170,15 +163,13 @@ class _Sight:
     overlap: Tensor
     causal: bool
 
-
-@lru_cache(maxsize=4)
-def _sight(visible: bytes, queries: int, keys: int) -> _Sight:
-    """Of a mask, True where a query sees a key; layers share it."""
-    seen = torch.frombuffer(bytearray(visible), dtype=torch.bool).view(queries, keys)
-    count = seen.sum(1).clamp(min=1)
-    mean = seen / count[:, None].double()
-    causal = queries == keys and torch.equal(seen, torch.ones_like(seen).tril())
-    return _Sight(count, mean, mean.amax(1), (mean @ mean.T).square(), causal)
+    @classmethod
+    def of(cls, seen: Tensor) -> _Sight:
+        """Of a mask (Q, K), True where a query sees a key."""
+        count = seen.sum(1).clamp(min=1)
+        mean = seen / count[:, None].double()
+        causal = torch.equal(seen, torch.ones(len(seen), len(seen), dtype=torch.bool).tril())
+        return cls(count, mean, mean.amax(1), (mean @ mean.T).square(), causal)
 
 
 class _Sent(NamedTuple):
@@ -247,12 +238,12 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     if v.sq.shape[-2] != K or k.sq.shape[-1] != n:
         raise UnsupportedError("a product of two activations")
     visible = torch.ones(Q, K, dtype=torch.bool) if scores.mask is None else scores.mask.expand(Q, K)
-    sight = _sight(visible.contiguous().numpy().tobytes(), Q, K)
+    sight = _Sight.of(visible)
     variance = scores.factor**2 * n * q.second_moment * k.second_moment * (1 - min(k.site_correlation, 1.0))
     variance += scores.shift
     if not math.isfinite(variance):
         raise UnsupportedError("queries or keys have no second moment")
-    means = concentration(float(f"{variance:.6g}"), K, 1 / (1 / n + k.read))
+    means = concentration(variance, K, 1 / (1 / n + k.read))
     return _Head(q, k, v, scores.factor, variance, sight, *(each[sight.count - 1] for each in means))
 
 

@@ -46,13 +46,11 @@ def chained(call: Call, chains: Mapping[str, Chain]) -> Chain | None:
     if operation.target in _COPIES:
         return next(iter(read.values()))
     known = {ref.name: call.numbers[ref.name].double() for ref in operation.refs if ref.name not in read}
-    texts = {name: str(float(actual)) for name, actual in known.items()} | {n: phi.name for n, (_, phi) in read.items()}
 
     def function(x: Tensor) -> Any:
         return with_numbers(operation, known | {name: phi.function(x) for name, (_, phi) in read.items()})
 
-    written = ",".join(texts[v.name] if isinstance(v, Ref) else str(v) for v in operation.arguments.values())
-    return root, Nonlinearity(f"{operation.target}({written})", function, nodes=NODES // 4)
+    return root, Nonlinearity(operation.target, function, nodes=NODES // 4)
 
 
 def moves(value: Any) -> TypeGuard[Activation]:

@@ -167,8 +167,7 @@ def nonlinearity(call: Call, note: str, linear: tuple[float, float] | None = Non
         x, (shift, factor) = call.at(ref), linear
         out = replace(x, sq=compactly(lambda sq: shift + factor * sq, x.sq))
         return Step(out, ((ref, lambda g: g.scaled(factor)),), note=note)
-    text = f"{operation.target}{[call.arguments[other] for other in others]}"
-    return pointwise(call, Nonlinearity(text, lambda x: operation.run({name: x})), ref, note)
+    return pointwise(call, Nonlinearity(operation.target, lambda x: operation.run({name: x})), ref, note)
 
 
 def rectified(call: Call) -> Step:

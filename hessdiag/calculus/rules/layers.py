@@ -39,10 +39,10 @@ def _product(call: Call, left: str, right: str, bias: Activation | None, outputs
     if not w.parameter:
         raise UnsupportedError("a product of two activations")
     w_sq = average(w.sq)
-    sq = (w_sq * _summed(x.sq, -1)).expand((*x.sq.shape[:-1], w.sq.shape[outputs]))
+    sq = (w_sq * x.sq.sum(-1, keepdim=True)).expand((*x.sq.shape[:-1], w.sq.shape[outputs]))
 
     def back(g: Gradient) -> Gradient:
-        return g.through_weights((w_sq * _summed(g.sq, -1)).expand(x.sq.shape))
+        return g.through_weights((w_sq * g.sq.sum(-1, keepdim=True)).expand(x.sq.shape))
 
     return _weighted(sq, math.prod(sq.shape[:-1]) // call.batch, x, ref, back, w=w, bias=bias)
 
@@ -58,12 +58,6 @@ def _weighted(
     size = float(average(w.sq))
     length = float(average(sq)) / size if size else math.nan
     return Step(add_bias(out, bias), ((ref, back),), weight=w.parameter, bias=name, x=x, source=ref, length=length)
-
-
-def _summed(sq: Tensor, dim: int) -> Tensor:
-    shape = list(sq.shape)
-    count, shape[dim] = (shape[dim] if sq.stride(dim) == 0 else 1), 1
-    return (distinct(sq) * count if sq.stride(dim) == 0 else distinct(sq).sum(dim, keepdim=True)).expand(shape)
 
 
 def add_bias(y: Activation, bias: Activation | None) -> Activation:
@@ -135,7 +129,7 @@ def _of_paper(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Back, f
 
 
 def _over_channels(sq: Tensor, groups: int) -> Tensor:
-    return _summed(sq[:1], 1) if groups == 1 else sq[:1].reshape(1, groups, -1, *sq.shape[2:]).sum(2)
+    return torch.unflatten(sq[:1], 1, (groups, -1)).sum(2)
 
 
 def _to_channels(sq: Tensor, shape: Sequence[int]) -> Tensor:

@@ -55,7 +55,7 @@ def _moved(call: Call, ref: Ref, function: Callable[[Tensor], Tensor], along: in
         if channels:
             back_sq = (distinct(g.sq).mean(-1, keepdim=True) * (g.sq.shape[-1] / x.sq.shape[-1])).expand(x.sq.shape)
         else:
-            back_sq = call.sent_back(function, x.sq, g.sq, along)
+            back_sq = transposed(function, x.sq, g.sq)
         return Gradient(back_sq, 0.0 if apart else g.site_correlation * taken, g.example_correlation, g.profile)
 
     before = x.before if sq.dim() == x.sq.dim() else None
