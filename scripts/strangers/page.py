@@ -87,7 +87,7 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
     return [*lines, *practised(), *repaired(), *trained(), *repeated(), *fitted(first)]
 
 
-PRACTISED = {"from memory": "efux", "after reports": "hjlmnopqrstvwy", "slips of one line": "ik"}
+PRACTISED = {"from memory": "efux", "after reports": "abcdhjlmnopqrstvwyz", "slips of one line": "ik"}
 
 
 def practised() -> Iterator[str]:
