@@ -47,6 +47,7 @@ from hessdiag.network.trace import (
     BackwardError,
     LayerCall,
     Trace,
+    attributes_of,
     backpropagate,
     first_broken,
     leaves_of,
@@ -64,6 +65,8 @@ STEP = 0.1  # to weights close by, relative to their size
 CHAOS = 0.1  # change of most outputs by one rounding of the weights, where gradients say nothing; XNOR-Net: 0.07
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
+CHANGED = 0.01  # of the largest output
+RANDOM, MOST, UNRELATED = 64, 2**22, 0.25  # numbers; their mean over the deviation, and correlation: two to four errors
 LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
 ROUNDED, FAR_LESS = 1e-5, 1e-3  # of the usual gradient; of one in single precision
 LONG, UNTOLD = 8, 1e-3  # positions; of what outputs differ by, which is more than rounding
@@ -188,6 +191,9 @@ def examples_apart(
     reached = [gradient is not None for gradient in islice(rows, len(elsewhere))]
     found = list(rows)
     if any(reaches_others(gradient, sides) for gradient in found[: len(inputs)]):
+        if any(g is not None and bool(g.any()) for g in backpropagate(seen.y, inputs, torch.zeros_like(z)[None])):
+            what = "a backward pass of the model's own gives gradients where none arrive"
+            raise HessdiagError(f"{what}: multiply by grad_output, or return it, in torch.autograd.Function.backward")
         raise mixing()
     calls = seen.calls if several else ()
     mixed = {c.owner for c, g in zip(calls, found[len(inputs) :], strict=True) if mixes_rows(c, g, sides)}
@@ -271,8 +277,10 @@ def agrees_alone(model: nn.Module, part: Batch, y: Tensor, side: Tensor) -> None
             raise mixing()
 
 
-def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
-    """The layer behind which examples meet, or nothing; and whether it matters in which order they come."""
+def where_mixed(problem: Problem, few: Batch, seed: int) -> dict[str, Any]:
+    """Fields of `Signals`: the layer behind which examples meet, or nothing, and whether it matters in which order they
+    come; whether all have other outputs when alone; and whether their places matter, and not what the others are.
+    """
     seen, _ = watch(problem.model, few, problem.blocks, to_inputs=False)
     sides, y = torch.eye(few.size, dtype=torch.bool), seen.y.detach()
     z = only(torch.randn(y.shape, generator=stream(seed, "pairs of examples")).to(y), sides)
@@ -284,7 +292,19 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> tuple[str, bool]:
     sizes = [c.output_shape[0] / few.size for c in seen.calls]  # more rows may be positions ahead of examples
     told = [size == 1 or (ordered and size.is_integer()) for size in sizes]
     reached = [c.owner for c, g in compress(zip(seen.calls, found, strict=True), told) if reaches_others(g, sides)]
-    return next(reversed(reached), ""), ordered
+    all_change = by_place = False
+    with suppress(*REFUSALS), fixed_statistics(), torch.no_grad():  # it wants several
+        together, each = call_alone(problem.model, few), (few.select([n]) for n in range(few.size))
+        apart = (torch.cat([call_alone(problem.model, one) for one in each]) - together).abs()
+        all_change = bool((apart.flatten(1).amax(1) > CHANGED * together.abs().max()).all())
+        one, last = (
+            [1, *range(1, few.size)],
+            [*range(few.size - 1), 0],
+        )  # another example in place of the first, the last
+        others = (call_alone(problem.model, few.select(rows)) - together for rows in (one, last))
+        off = max(_largest(each[kept]) for each, kept in zip(others, (slice(1, None), slice(-1)), strict=True))
+        by_place = ordered and off <= SAME[y.dtype] * _largest(y)
+    return {"meeting": (next(reversed(reached), ""), ordered), "all_change": all_change, "by_place": by_place}
 
 
 def halves_of(part: Batch, seed: int) -> Tensor:
@@ -408,6 +428,9 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
     with suppress(*REFUSALS):  # of a loss or a model that takes no such numbers
         level, now = _means(targets).to(at), float(loss.of_all(at, targets))
         gain = 1 - float(loss.of_all(_with_means(at, level), targets)) / now
+        if gain > LEVEL and _on_one_level(at):
+            with moved(model, 0):  # whatever the weights are
+                return gain if _on_one_level(part.call(model).detach()) else 0.0
         for x in part.leaves[:-1] if gain > LEVEL else ():
             if x.is_floating_point() and len(x) == len(at) and x[0].numel() >= LEVELS:
                 means = _means(x)
@@ -416,6 +439,11 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
                 if tells and _largest(other.call(model).detach() - at) < SLIGHT * _largest(at.flip(0) - at):
                     return gain
     return 0.0
+
+
+def _on_one_level(y: Tensor) -> bool:
+    """Whether the outputs of all examples have the same mean, and are not the same."""
+    return float(_means(y).max() - _means(y).min()) < SLIGHT * _largest(y.flip(0) - y)
 
 
 def _means(values: Tensor) -> Tensor:
@@ -442,6 +470,32 @@ def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[No
     finally:
         for (parameters, attribute, _), parameter in zip(places, held, strict=True):
             parameters[attribute] = parameter
+
+
+def fixed_weights(model: nn.Module, part: Batch) -> tuple[str, ...]:
+    """Random matrices that modules keep, neither as parameters nor as buffers, and that the outputs depend on."""
+    known, found = {p.data_ptr() for p in (*model.parameters(), *model.buffers())}, list[str]()
+    for path, name, value in attributes_of(model):
+        held, few = vars(model.get_submodule(path)), part.narrow(0, 2)
+        with suppress(*REFUSALS), fixed_statistics(), torch.no_grad():
+            if isinstance(value, Tensor) and _is_noise(value) and value.data_ptr() not in known:
+                y = few.call(model)
+                try:
+                    held[name] = value.flip(0)
+                    found += [f"{path}.{name} (random)".lstrip(".")] * (not torch.equal(few.call(model), y))
+                finally:
+                    held[name] = value
+    return tuple(found)
+
+
+def _is_noise(value: Tensor) -> bool:
+    """Whether a matrix is random, as far as its mean and what neighbours have in common tell, and no table."""
+    if value.requires_grad or not value.is_floating_point() or value.dim() < 2 or not RANDOM <= value.numel() < MOST:
+        return False  # more of them may be a buffer of experience
+    rows = value.flatten(1)
+    ways = [torch.stack([each.flatten()[1:], each.flatten()[:-1]]) for each in (rows, rows.T)]
+    shared = [value.mean() / value.std(), *(torch.corrcoef(way)[0, 1] for way in ways)]
+    return all(abs(float(each)) < UNRELATED for each in shared) and len(torch.unique(value)) == value.numel()
 
 
 # Each block's gradient is autograd's.

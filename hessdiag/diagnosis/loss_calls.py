@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,7 @@ from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
 from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, norms_of_places, shapes_of
 from hessdiag.errors import REFUSALS
+from hessdiag.network.trace import parents_of
 from hessdiag.results.numbers import short
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -50,6 +52,8 @@ class Calls(TorchFunctionMode):
         self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
         self.found, self.silent, self.signed = dict[str, str](), list[float](), dict[str, bool]()
         self.compared = list[tuple[Callable[..., Tensor], Tensor, Tensor]]()  # losses inside, of outputs and targets
+        self.targets: torch.Size | None = None
+        self.logs = set[bool]()  # whether what logarithms are taken of is made of the outputs
         self.leaves, self.unlike = tuple[Tensor, ...](), ""  # the inputs; sizes of means of what is not alike
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,8 +79,12 @@ class Calls(TorchFunctionMode):
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
-        if name in LOGISTIC and pair and pair[0].requires_grad:
+        if pair and name in LOGISTIC and pair[0].requires_grad:
             self.found["logits"] = name
+        elif pair and name in LOGARITHMS and _is_sigmoid(pair[0]):
+            self.found.setdefault("logits", "log")
+        if pair and name in {*LOGARITHMS, *TAKES, *LOGISTIC}:
+            self.logs.add(pair[0].requires_grad)
         positive = pair[1:] if "div" in name else pair[:1] if name in LOGARITHMS else ()
         if positive and positive[0].requires_grad:
             does = "divides by" if "div" in name else "takes logarithms of"
@@ -105,10 +113,13 @@ class Calls(TorchFunctionMode):
             longer = max(one, other, key=len)  # of one number for each example, as (B, 1, 1) beside (B, C)
             lone = apart and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0] > 1
             square = one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
+            wide = one == self.y.shape and other == self.targets and name.strip("_") in (*ELEMENTWISE, "sub", "rsub")
+            wide = wide and len(one) == len(other) and joins and result.numel() > one.numel()  # one for several
             squared = joins and (lone or square)
             summed = joins and over and one.numel() == 1
-            if (squared and apart) if fixed else each_other or squared or summed:  # made on purpose, or by a sum
-                key = "broadcast" if each_other or (squared and apart) else "pairs"
+            told = each_other or wide or (squared and apart)
+            if (squared and apart) if fixed else told or squared or summed:  # made on purpose, or by a sum
+                key = "broadcast" if told else "pairs"
                 self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
 
     def _note_groups(self, values: Tensor, dim: int) -> None:
@@ -190,6 +201,7 @@ def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any
 def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool = False) -> tuple[Calls, Tensor]:
     """Call a loss of outputs y (B, *out), of which no weight made what is `given`."""
     with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given, squashed=squashed) as calls:
+        calls.targets = None if part.targets is None else part.targets.shape
         return calls, loss.of_all(calls.y, part.targets)
 
 
@@ -261,6 +273,14 @@ def felt_by(own: Tensor, targets: Tensor) -> Tensor | None:
     """Which targets, of the outputs' shape or classes (B, *positions), the gradients (B, *out) of a loss are of."""
     ways = (own != 0, *((own.any(1), own.any(-1)) if own.dim() == targets.dim() + 1 else ()))
     return next((each for each in ways if each.shape == targets.shape), None)
+
+
+def _is_sigmoid(value: Tensor) -> bool:
+    """Whether a sigmoid wrote it, or one less it, clamped or with something small added."""
+    node = value.grad_fn
+    while node is not None and re.match("Clamp|Rsub|Add", node.name()):
+        node = next(iter(parents_of(node)), None)
+    return node is not None and node.name().startswith("Sigmoid")
 
 
 def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:

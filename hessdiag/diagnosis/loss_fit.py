@@ -24,6 +24,7 @@ from hessdiag.diagnosis.loss_terms import (
     Of,
     descended,
     noise_like,
+    normalised,
     outweighs,
     pieces_of,
     summed,
@@ -81,8 +82,8 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
-    unsure = {"learnable": bool(given.any()) or len(endless) > 1, "agrees": DISTANCE in names}  # of parts; of distances
-    asked = {key: value for key, value in asked.items() if not unsure.get(key)}
+    unsure = asked and _unsure(at, part, within=how["within"], parts=bool(given.any()) or len(endless) > 1)
+    asked = {key: v for key, v in asked.items() if key != unsure and (key != "agrees" or DISTANCE not in names)}
     tell_more(calls, own, loss, model, part, **asked)
     tell_outputs(calls, model, part, y, own, loss)
     more = would_broadcast(y, targets, calls) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)
@@ -90,7 +91,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     return {
         "bounded": " of a ".join(names),
         "initial_loss": initial,
-        "initial_loss_stderr": scale * float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0,
+        **_spread(scale * values),
         "chance_loss": chance,
         "loss_kind": kind,
         "scaled_loss": math.nan if kind == "other" else min([initial, *halved]),
@@ -101,7 +102,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "pull": _pull(loss, at, own, part, initial),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last),
-        "plunges": not known and _plunges(of, at, own, part, given),
+        "plunges": not (known or normalised(at, part)) and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         **_counted(loss, at, part, own, values),
@@ -112,6 +113,20 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     }
 
 
+def _spread(values: Tensor) -> dict[str, float]:
+    """The standard error of a mean loss over its examples, and their median."""
+    error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+    return {"initial_loss_stderr": error, "typical_loss": float(values.median())}
+
+
+def _unsure(y: Tensor, part: Batch, *, within: bool, parts: bool) -> str:
+    """The field of `_asked` that tells nothing of outputs in `parts`, of one length, or of shares by sums not seen."""
+    labels = part.targets is not None and not part.targets.is_floating_point()
+    shares = labels and not within and float(y.min()) >= 0 and float(y.max()) <= 1
+    turns = y.dim() > 2 and normalised(y, part)  # of one length along and across
+    return "learnable" if parts or shares or turns else ""
+
+
 def _are_shares(y: Tensor, last: str) -> bool:
     """Whether these are log-probabilities, or probabilities that no softmax made."""
     forms = [y.double().exp(), *([] if last == "softmax" else [y])]
@@ -119,10 +134,13 @@ def _are_shares(y: Tensor, last: str) -> bool:
 
 
 def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound | None]:
-    """See `hessdiag.diagnosis.roles.ending`."""
+    """See `hessdiag.diagnosis.roles.ending`; no function of free numbers that cannot write these outputs."""
     with suppress(Exception):  # of an operation of the user's
-        names, bounds = ending(y.grad_fn, y.detach(), pieces_of(part))
-        return names, bounds if kind != "other" or names[0] != "normalisation" else None  # of embeddings
+        at = y.detach()
+        names, bounds = ending(y.grad_fn, at, pieces_of(part))
+        embeds = kind == "other" and names[0] == "normalisation"
+        off = descended(lambda z: (bounds(z) - at).square().mean(), at)[0] if bounds else 0.0
+        return names, None if embeds or not off <= NEAR * mean_sq(at) else bounds
     return ("",), None
 
 
@@ -248,11 +266,11 @@ def _asked(  # noqa: PLR0913, keyword-only options
 
 
 def _lowest(of: Callable[[Tensor], Tensor], starts: Sequence[Tensor], enough: float) -> tuple[float, Tensor, Tensor]:
-    """A loss that is enough, or the least from the last start, its outputs and start: it may take no negative ones."""
+    """A loss that is enough, or the least from several starts, its outputs and start: it may take no negative ones."""
     least, best, start = math.inf, starts[0], starts[0]
     for each in starts:
         value, end = descended(of, each, enough)
-        if math.isfinite(value):
+        if value < least:
             least, best, start = value, end, each
         if least < enough:
             break

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag.data.batch import Batch, Layout
-from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.targets import class_dimension, sums_to_one
 from hessdiag.diagnosis.checks import differentiable, moved
 from hessdiag.diagnosis.loss_calls import Calls
-from hessdiag.diagnosis.roles import Bound, dim_of, joined_at, unchanged
+from hessdiag.diagnosis.roles import Bound, alike, dim_of, joined_at, unchanged
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, gradients_of, parents_of, walk
@@ -28,6 +28,7 @@ NOISES = 3  # random vectors like the outputs, beside the first
 TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
 ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
 FEW, WIDE = 4, 64  # examples; dimensions of a flow
+REACHED = 30.0  # by confident logits
 CLEARLY, ALIKE, EXACT = 0.01, 0.1, 1e4  # log-determinants, how near, relative, and how Jacobians are conditioned
 
 
@@ -74,6 +75,13 @@ def pieces_of(part: Batch) -> list[slice]:
     return [slice(*pair) for pair in pairwise(ends)]
 
 
+def normalised(y: Tensor, part: Batch) -> bool:
+    """Whether vectors in the outputs, or in each of several, all have the same length."""
+    pieces = (y[:, piece] for piece in pieces_of(part))
+    rows = [each for each in pieces if each.numel()]
+    return len(y) > 1 and all(each.shape[-1] > 1 and alike(each.norm(dim=-1)) for each in rows)
+
+
 def summed(loss: Loss, y: Tensor, part: Batch) -> float:
     """The gradient in tensors that a loss sums over examples over that in others, of which it takes means; else 0."""
     pieces, found = pieces_of(part), {1: 0.0, 2: 0.0}
@@ -87,7 +95,7 @@ def summed(loss: Loss, y: Tensor, part: Batch) -> float:
     with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
         one, two = slope(1), slope(2)
         for piece in pieces:
-            felt, again = (float((each[: len(y), piece] * y[:, piece]).sum()) for each in (one, two))
+            felt, again = (float((each[-len(y) :, piece] * y[:, piece]).sum()) for each in (one, two))
             times = 2 * again / felt if felt else 0.0
             if (whole := round(times)) in found and abs(times - whole) < NEAR:
                 found[whole] = max(found[whole], float(one[:, piece].abs().sum()))
@@ -177,6 +185,30 @@ def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Te
     """Tell of outputs that are not what the loss takes them for: shares over other axes, and a flow's numbers."""
     _tell_axes(calls, y, part.targets)
     _tell_volume(calls, model, part, own, loss)
+    at = y.detach()
+    if calls.logs == {False}:
+        _tell_exchanged(calls, loss, at, part.targets)
+    if len(pieces_of(part)) == 1 and not (isinstance(loss, CrossEntropy | MeanSquaredError) or normalised(at, part)):
+        _tell_overflow(calls, loss, at, part.targets)
+
+
+def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
+    """Tell of a loss that is not finite for outputs of a size that training reaches, unless these are bounded."""
+    far = y * (REACHED / max(float(y.abs().max()), 1e-30))
+    with suppress(Exception):  # of a loss of the user's
+        shares = float(y.min()) >= 0 and float(y.max()) <= 1
+        if not shares and not math.isfinite(float(loss.of_all(far, targets))):
+            what = f"The loss is not finite where outputs reach {REACHED:.0f}: a logarithm or a ratio of zeros."
+            calls.tell(what, "Take logarithms of logits: `log_softmax`, `logsigmoid`, `logsumexp`; or clamp.")
+
+
+def _tell_exchanged(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
+    """Tell of a loss that is a product of the outputs with logarithms of numbers that these have no part in."""
+    with suppress(Exception):  # of a loss of the user's
+        less, once, more = (float(loss.of_all(n * y, targets)) for n in (1 / 64, 1, 64))
+        if abs(less * more - once**2) < NEAR * once**2 and abs(once) > abs(less) > 0:
+            what = "The loss takes logarithms of the targets and none of the outputs: they have changed places."
+            calls.tell(what, "Pass outputs and targets in the order in which the loss asks for them.")
 
 
 def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:

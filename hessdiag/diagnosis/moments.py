@@ -22,6 +22,7 @@ from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import Sums, sum_over
 from hessdiag.data.seeds import gaussians, stream
+from hessdiag.derivatives.losses import unit_cotangents
 from hessdiag.derivatives.magnitude import largest_entry, sum_of_squares
 from hessdiag.derivatives.problem import Problem, check_finite
 from hessdiag.diagnosis import checks
@@ -36,7 +37,6 @@ PASSES = 4  # backward passes for moments, signals and checks, more or less
 GRADIENTS, LEAST = 8, 1  # of examples that meet in normalisations, of which each is sent back through the batch
 MAX_CURVATURE_PROBES = 4  # per example, where the network has many outputs
 EVERY = 4  # chunks, of which one is checked in full
-NO_CURVATURE = 1e-12  # of the largest: rounding of float64
 HOOKED = "a hook of its own changes its gradient, which is not that of the loss: remove the hook to measure it"
 LAYER_SUMS = 8  # of every layer: see `_call_sums`
 CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an effective rank of 4
@@ -197,20 +197,12 @@ def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
 
 
 def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:
-    """S u for every example and directions u, (Q, B, *out), whose sum over Q averages u ~ N(0, 1) exactly or nearly.
+    """S u for every example and directions u, (Q, B, *out), whose sum over Q averages u ~ N(0, 1).
 
-    All eigenvectors of S when there are few outputs, but those without curvature; else Gaussian draws, fewer for each
-    the more examples there are.
+    All unit vectors when there are few outputs; else Gaussian draws, fewer for each the more examples there are.
     """
-    shape, loss = y.shape[1:], problem.loss
     wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
-    if math.prod(shape) <= 2 * wanted and not loss.couples:
-        values, vectors = torch.linalg.eigh(loss.hessian_matrix(y, part.targets).double())  # (B, N), (B, N, N)
-        largest = values.abs().amax(dim=0)
-        curved = largest > NO_CURVATURE * largest.max()
-        curved[-1] = True  # one at least
-        columns = (vectors * values.unsqueeze(1))[:, :, curved]
-        sent: Tensor = columns.permute(2, 0, 1).reshape(-1, part.size, *shape).to(y)
-        return sent
-    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *shape)).to(y).div_(math.sqrt(wanted))
-    return loss.hessian_products(y, part.targets, drawn)
+    if math.prod(y.shape[1:]) <= 2 * wanted and not problem.loss.couples:
+        return problem.loss.hessian_products(y, part.targets, unit_cotangents(y))
+    drawn = gaussians(seed, "curvature probes", part.numbers, (wanted, *y.shape[1:])).to(y).div_(math.sqrt(wanted))
+    return problem.loss.hessian_products(y, part.targets, drawn)

@@ -40,6 +40,11 @@ _LOOKUP = re.compile(r"(Embedding|Index|Gather)")
 _LAYER = re.compile(r"\w*(Conv|Rnn|Lstm|Gru|Trilinear|Linear)")  # what they read comes first
 _PRODUCT = re.compile(r"(Bmm|Mm|Addmm|Baddbmm)Backward\d*")
 _REPEATS = re.compile(r"(Expand|Cat|Stack)")
+_VIEW = re.compile(r"(UnsafeView|View|ReshapeAlias)Backward")
+_DENSE = re.compile(r"(Addmm|Mm)Backward")
+_POOLS = re.compile(r"(Max|Min|Amax|Amin|Mean)Backward")
+_KEEPS_AXES = re.compile(r"(\w*Relu|P?Elu|Gelu|Silu|Tanh|Softplus|Hard|\w*BatchNorm|NativeDropout|Expand)")
+_TURNS = re.compile(r"(Permute|Transpose)")
 _JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where|\w*Norm)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, perhaps
 LOG, DISTANCE = "LogSoftmax", "distance"
 
@@ -308,7 +313,7 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it, or a
     slice after it.
     """
-    if not re.match(r"(UnsafeView|View|ReshapeAlias)Backward", view.name()) or 0 in view._saved_self_sym_sizes:
+    if not _VIEW.match(view.name()) or 0 in view._saved_self_sym_sizes:
         return False
     around = [*parents_of(view), *(node for node, _ in graph.consumers[view])]
     if any(re.match(r"(Slice|ConstantPadNd|Cat|AsStrided)Backward", node.name()) for node in around):
@@ -318,7 +323,8 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     one, other = (set(accumulate(reversed(sizes), mul)) for sizes in (before, after))
     between = [[c for c in one & other if min(a, b) < c < max(a, b)] for a in one - other for b in other - one]
     ordered = before[:1] == [examples] and examples not in before[1:]  # and axes can be told from each other
-    ordered = ordered and not _moves_examples(view)
+    read = _transposed(view)  # as anchors are split off channels that were moved last
+    ordered = ordered and not (_moves_examples(read) or (_moves_last(read) and before[-1] % after[-1] == 0))
     first = before[:1] != [examples] == after[:1] and before.count(examples) == 1
     told = first or (ordered and len(after) <= len(before))  # (heads, nodes, width) as (nodes, heads · width)
     if told and not other <= one and _names_axes(before, after):
@@ -335,13 +341,29 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     return bool(before[-2] == after[-2] and short < long and long % short == 0)
 
 
-def _moves_examples(view: Node) -> bool:
-    """Whether what a view reads had another axis first before, as of (examples · heads, positions, width)."""
+def _transposed(view: Node) -> Node | None:
+    """The transposition that a view reads, if it reads one."""
     read = next(iter(parents_of(view)), view)
-    if read.name().startswith("Clone"):
-        return _moves_examples(read)
-    first = getattr(read, "_saved_dims", (0,))[0]
-    return bool(first) or 0 in (getattr(read, "_saved_dim0", 1), getattr(read, "_saved_dim1", 1))
+    return _transposed(read) if read.name().startswith("Clone") else read if _TURNS.match(read.name()) else None
+
+
+def _moves_examples(turn: Node | None) -> bool:
+    """Whether a transposition had another axis first before, as of (examples · heads, positions, width)."""
+    first = getattr(turn, "_saved_dims", (0,))[0]
+    return bool(first) or 0 in (getattr(turn, "_saved_dim0", 1), getattr(turn, "_saved_dim1", 1))
+
+
+def _moves_last(turn: Node | None) -> bool:
+    """Whether a transposition puts another axis last."""
+    count = len(turn._input_metadata[0].shape) if turn is not None else 0
+    if dims := getattr(turn, "_saved_dims", ()):
+        return _axis(dims[-1], count) != count - 1
+    return turn is not None and count - 1 in (_axis(turn._saved_dim0, count), _axis(turn._saved_dim1, count))
+
+
+def _axis(saved: int, count: int) -> int:
+    """A dimension of so many; torch shows negative ones as unsigned."""
+    return ((saved + 2**63) % 2**64 - 2**63) % count
 
 
 def _names_axes(before: Sequence[int], after: Sequence[int]) -> bool:
@@ -416,7 +438,43 @@ def turned(graph: Graph) -> Iterator[Node]:
             yield node
 
 
-NOTED = {"root": endless_slopes, "squashed": squashed, "outside": outside, "turned": turned}
+def pooled(graph: Graph) -> Iterator[Node]:
+    """Maxima and means over the channels that a layer wrote, which leave a number for each position, where a dense
+    layer reads these, or copies of them beside others.
+    """
+
+    def onwards(node: Node) -> list[Node]:
+        after = (each for each, _ in graph.consumers.get(node, ()))
+        return [each for each in after if passes_unchanged(each) or _KEEPS_AXES.match(each.name())]
+
+    for node in [each for each in (graph.root, *graph.consumers) if _POOLS.match(each.name())]:
+        read, saved = parents_of(node)[0], getattr(node, "_saved_dim", None)
+        sizes = read._input_metadata[0].shape
+        dims = saved if isinstance(saved, tuple) else () if saved is None else (saved,)
+        axes = [_axis(dim, len(sizes)) for dim in dims]
+        left = [size for axis, size in enumerate(sizes) if axis and axis not in axes]
+        if len(axes) == 1 and max(left, default=1) > 1 and axes[0] == _channel(read):
+            kept = [*walk(node, onwards)]
+            copied = any(each.name().startswith("Expand") for each in kept)
+            read_by = [after.name() for each in kept for after, _ in graph.consumers.get(each, ())]
+            if any(_DENSE.match(name) or (copied and name.startswith("Cat")) for name in read_by):
+                yield node
+
+
+def _channel(node: Node) -> int | None:
+    """The axis of the channels in what a layer wrote, at most normalised and through activations; of others none."""
+    sizes = node._input_metadata[0].shape
+    while not re.match(r"\w*Conv", node.name()):
+        before = [p for p in parents_of(node) if p._input_metadata and p._input_metadata[0].shape[:2] == sizes[:2]]
+        if _VIEW.match(node.name()) and any(_DENSE.match(parent.name()) for parent in parents_of(node)):
+            return len(sizes) - 1
+        if not before or not re.match(rf"Add|Squeeze|{_KEEPS_AXES.pattern}|{_VIEW.pattern}", node.name()):
+            return None
+        node = before[0]
+    return 1
+
+
+NOTED = {"root": endless_slopes, "squashed": squashed, "outside": outside, "turned": turned, "pooled": pooled}
 Bound = Callable[[Tensor], Tensor]
 
 
@@ -445,7 +503,7 @@ def ending(root: Node, y: Tensor, pieces: Sequence[slice]) -> tuple[tuple[str, .
     if size := _size_of_products(root):
         return ("cosine",), lambda z: size * (z / size).tanh()
     norms, scales = y.norm(dim=-1), bool(_scaled_by(node)) or getattr(node, "_saved_weight", None) is not None
-    if re.match("Div|NativeLayerNorm", last) and not scales and _alike(norms):
+    if re.match("Div|NativeLayerNorm", last) and not scales and alike(norms):
         return ("normalisation",), lambda z: float(norms.mean()) * F.normalize(z, dim=-1)
     names, bound = _bounds(root)
     return (names, bound) if bound else ((_NONLINEARITIES.get(last, last),), None)
@@ -466,9 +524,9 @@ def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
 
 
 def _end_of(root: Node) -> Node:
-    """The node that made the numbers of the outputs, or one of several alike that were joined."""
+    """The node that made the numbers of the outputs, some of them, or one of several alike that were joined."""
     *_, node = unchanged(root)
-    ends = [[*unchanged(each)][-1] for each in parents_of(node) if re.match("Cat|Stack", node.name())]
+    ends = [[*unchanged(each)][-1] for each in parents_of(node) if re.match("Cat|Stack|Gather", node.name())]
     alike = len({end.name() for end in ends}) == 1 and _operation(ends[0].name()) in _RANGES
     return ends[0] if alike else node
 
@@ -484,7 +542,11 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
     if name in ("Softmax", LOG) and isinstance(result, Tensor):
         shape, dim, function = result.shape, dim_of(node), F.log_softmax if name == LOG else F.softmax
 
-        def over(z: Tensor) -> Tensor:  # all of it, or positions or the like that were taken from it
+        def over(
+            z: Tensor,
+        ) -> Tensor:  # all of it, positions or the like that were taken from it, or one of the classes
+            if z.numel() * shape[dim] == shape.numel() and (z.dim() == 1 or z.shape[-1] != shape[dim]):
+                return F.logsigmoid(z) if name == LOG else z.sigmoid()
             return function(z.view(shape), dim).view(z.shape) if z.numel() == shape.numel() else function(z, -1)
 
         return (LOG if name == LOG else "softmax"), over, over
@@ -524,10 +586,10 @@ def _size_of_products(root: Node) -> float:
         return 0.0
     factors = [getattr(product, name, None) for name in ("_saved_self", "_saved_mat2")]
     norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
-    return size * math.prod(float(each.max()) for each in norms) if len(norms) == 2 and all(map(_alike, norms)) else 0.0
+    return size * math.prod(float(each.max()) for each in norms) if len(norms) == 2 and all(map(alike, norms)) else 0.0
 
 
-def _alike(numbers: Tensor) -> bool:
+def alike(numbers: Tensor) -> bool:
     """Whether they are all the same."""
     return float(numbers.max() - numbers.min()) < CLOSE * float(numbers.max())
 

@@ -74,7 +74,7 @@ ORDER = (
 )  # fmt: skip
 CAUSES = {
     "HD113", "HD114", "HD404", "HD105", "HD402", "HD201", "HD202", "HD204", "HD205", "HD106", "HD206", "HD207",
-    "HD208", "HD109", "HD115", "HD103", "HD104", "HD122",
+    "HD208", "HD109", "HD115", "HD103", "HD104", "HD122", "HD120",
 }  # fmt: skip
 EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116", "HD121", "HD206", "HD401"}
 # A cause and what it accounts for whatever layers both name; other effects name one of its layers.
@@ -82,10 +82,10 @@ BECAUSE = {
     ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
     ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD103", "HD101"), ("HD103", "HD102"),
     ("HD103", "HD110"), ("HD202", "HD110"),
-    ("HD122", "HD116"), ("HD122", "HD102"), ("HD105", "HD102"), ("HD105", "HD110"),
+    ("HD122", "HD116"), ("HD122", "HD102"), ("HD120", "HD102"), ("HD105", "HD102"), ("HD105", "HD110"),
 }  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.
-NOT_LEARNING = {"HD113", "HD121", "HD116", "HD401", "HD403", "HD404", "HD405"}
+NOT_LEARNING = {"HD113", "HD114", "HD121", "HD122", "HD116", "HD401", "HD403", "HD404", "HD405"}
 RULES = (*signal_rules.RULES, *weight_rules.RULES)
 
 
@@ -118,4 +118,5 @@ def explains(cause: Finding, effect: Finding) -> bool:
     """Whether a finding accounts for another one: by their rules, or in a layer that both name; growth for no zeros."""
     pair = (cause.rule, effect.rule)
     shared = {*cause.blocks} & {*effect.blocks} or (effect.rule, effect.severity) == ("HD121", "warning")  # by any
-    return cause.rule != effect.rule and (pair in BECAUSE or (bool(shared) and pair != ("HD115", "HD401")))
+    alike = bool(shared) and cause.rule != "HD120" and pair != ("HD115", "HD401")
+    return cause.rule != effect.rule and (pair in BECAUSE or alike)

@@ -28,7 +28,7 @@ from hessdiag.results.signals import ALIKE
 
 CLASSES, NUMBERS = (2.0, 5.0, 15.0), (3.0, 100.0, 100.0)  # note, warning, fault of a cross-entropy, and of other losses
 TABLES = (3.0, 20.0, 100.0)  # of whose rows each is shrunk by itself
-SURE, YES_OR_NO = 3.0, 0.7  # of a binary cross-entropy: where logits of such size are wrong, and ln 2
+SURE, YES_OR_NO, RARELY = 3.0, 0.7, 10.0  # of a binary cross-entropy: of logits that are wrong, ln 2; times a guess
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
@@ -55,14 +55,16 @@ STEP, FEW = 2e-5, 3  # of the loss; layers that are named
 def initial_loss(net: Net) -> Finding | None:
     """HD101: the first loss is far above that of a constant guess."""
     signals, ratio = net.signals, net.loss_ratio
-    logits = signals.logits and signals.chance_loss < YES_OR_NO
+    logits = signals.logits not in ("", "log") and signals.chance_loss < YES_OR_NO
     logits = logits and (signals.output_sq > LARGE or signals.initial_loss > SURE)
     classes = signals.loss_kind == "cross-entropy" or logits
     note, warn, fault = CLASSES if classes else NUMBERS if net.weights else TABLES
     if not ratio > note:
         return None
     surely = (signals.initial_loss - 2 * signals.initial_loss_stderr) / signals.chance_loss  # what sampling leaves
+    surely = surely if surely > note / 2 else min(ratio, signals.typical_loss / signals.chance_loss)  # or the median
     steep = surely > warn and signals.bounded in BOUNDED  # near in probabilities may be far in logits
+    steep |= bool(signals.logits) and surely > RARELY  # of few positive ones, by whose number it is divided
     near = signals.output_sq < 1 or signals.chance_sq > SMALLER * signals.output_sq  # the targets are reached from here
     if not surely > note / 2 or (near and not (classes or steep)) or raw_inputs(net) or raw_targets(net):
         return None
@@ -145,8 +147,8 @@ def nothing_arrives(net: Net) -> Finding | None:
     cut = [p.name for p in ahead_of_head if cuts & {*p.owners[:1]}]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     learns = {path for path, o in net.layers.items() if o.out_gradient_sq > 0 and o.out_varies > VARIES}
-    passes = bool(lost) and all(o.x_sq > 0 and learns & {*o.sources} for o in lost)
-    if passes and not (net.signals.meeting or raw_inputs(net)):
+    passes = bool(lost) and all(learns & {*o.sources} for o in lost)
+    if passes and all(o.x_sq > 0 for o in lost) and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut or [net.name_of(o.path) for o in lost]) or worst_first(steps)[: max(3, len(steps) // 3)]
@@ -156,7 +158,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     drawn = {name for name in blocks if net.named[name].fan_in * net.named[name].weight_sq > TINY_GAIN}
     advice = "Look for an index, a mask, or a normalisation of one number there." if drawn and not varying else advice
     advice = BETWEEN if drawn & {*net.labelled("sigmoid")} else advice
-    return Finding("HD102", "fault" if varying == 0 else "warning", blocks, message, advice, varying, limit)
+    return Finding("HD102", "warning" if varying or passes else "fault", blocks, message, advice, varying, limit)
 
 
 def even(net: Net) -> Finding | None:
@@ -339,7 +341,8 @@ def drowned(net: Net) -> Finding | None:
     thin = [layer for layer in net.layers.values() if 0 < layer.x_varies < VARIES][:1]
     units = [o for o in thin if (p := net.weight_of.get(o.path)) and o.x_sq * p.fan_in**2 > 0.5]  # that sum to 1
     sources = [o for layer in units for o in layer.sources if o in net.weight_of]
-    if not (shared := tuple(net.name_of(o) for o in sources if "softmax" in net.layers[o].labels)):
+    shared = tuple(net.name_of(o) for o in sources if "softmax" in net.layers[o].labels)
+    if not shared or len(shared) < len(sources):  # of the mean that attention takes of what others wrote
         return None
     varies, where, usual = thin[0].x_varies, thin[0].path, trimmed(100 * VARIES)
     message = f"Only {short(100 * varies)} % of the input of {where} varies between examples (usual: above {usual} %)."
@@ -350,7 +353,7 @@ def out_of_reach(net: Net) -> Finding | None:
     """HD113: the loss cannot fall far, because the outputs are bounded, or compared with the wrong targets."""
     signals, blocks = net.signals, tuple(net.name_of(path) for path in net.signals.sources if path in net.weight_of)
     alike = blocks and signals.output_varies == 0 and net.layers[signals.sources[0]].out_varies > 0
-    if alike and signals.bounded in BOUNDED:
+    if alike and signals.bounded in BOUNDED and not raw_inputs(net):
         message, first = f"The {signals.bounded} at the end writes the same for every example.", listed(blocks[:1])
         advice = f"Return a sigmoid of the outputs of {first}, or these as they are if the loss takes logits."
         return Finding("HD113", "fault", blocks, message, advice, 0.0, 0.0)
@@ -435,7 +438,7 @@ def _unasked(net: Net) -> Finding | None:
     """What of HD113 is no layer's: a loss that asks for no outputs which differ, or for the opposite of the targets."""
     signals = net.signals
     if signals.broadcast:
-        what = f"The loss broadcasts the shapes {signals.broadcast}: it compares outputs with other examples' targets."
+        what = f"The loss broadcasts the shapes {signals.broadcast}: outputs meet targets of others."
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), what, advice, 1.0, 0.0)
     if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
@@ -467,7 +470,7 @@ def _unasked(net: Net) -> Finding | None:
     if signals.agrees < AGAINST:
         what = "The loss falls as the outputs move away from the targets: its sign is the opposite one."
         return Finding("HD113", "warning", (), what, "Change the sign of the loss.", signals.agrees, AGAINST)
-    if signals.learnable < LEARNABLE:
+    if signals.learnable < LEARNABLE and not signals.beyond > OUT_OF_REACH:
         what = "The loss is least where the outputs are constant, whatever the targets are: it asks for no input."
         advice = "Look at its sign, and at the targets: a hinge takes ±1, not 0 and 1."
         return Finding("HD113", "warning", (), what, advice, signals.learnable, LEARNABLE)
@@ -482,6 +485,9 @@ def astray(net: Net) -> Finding | None:
     elif blocks := net.labelled("mixed"):
         message = f"A view behind {listed(blocks)} mixes axes: it takes numbers of one for those of another."
         advice = "Transpose first: `y.transpose(1, 2).flatten(2)` joins heads, `x.flatten(2).transpose(1, 2)` pixels."
+    elif blocks := net.labelled("pooled"):
+        message = f"The pooling behind {listed(blocks)} runs over channels, and leaves a number for each position."
+        advice = "Pool over positions: `x.amax(1)` of (B, positions, channels), `x.mean((2, 3))` of (B, C, H, W)."
     elif net.signals.poured:
         blocks = tuple(net.name_of(o) for o in net.backbone[:1])
         message = f"The inputs are viewed from {net.signals.poured}, which mixes their axes."
@@ -538,12 +544,17 @@ def meeting(net: Net) -> Finding | None:
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others{order}."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
     advice += " If time is the first dimension of the inputs, pass batch_dim=1." if ordered else ""
+    if net.signals.by_place:
+        message = "The outputs of an example depend on its place in the batch: something is counted along the examples."
+        advice = "Look for positions that are cut to `x.shape[0]`, for (T, B, C), where (B, T, C) comes: `x.shape[1]`."
     behind = [layer for layer in net.layers.values() if path in layer.sources]
     meant = blocks and net.named[blocks[0]].along < BLIND and not any("batch" in o.labels for o in behind)
     names = (layer.kind for layer in behind)
     own = [k for k in names if "Norm" in k and k[-1] != "d" and not any(map(k.count, ("RMS", "Layer", "Group")))]
-    told = blocks or ordered or net.signals.output_varies == 0  # else rounding may have turned a sign
-    return Finding("HD122", "note" if own or meant or not told else "warning", blocks, message, advice, 1.0, 0.0)
+    many = net.signals.all_change or net.signals.output_varies == 0
+    told = blocks or ordered or many  # else rounding may have turned a sign
+    unsure = (own or meant) and not ordered  # which no normalisation minds
+    return Finding("HD122", "note" if unsure or not told else "warning", blocks, message, advice, 1.0, 0.0)
 
 
 SHOWN = {

@@ -29,6 +29,7 @@ from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
+from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis import checks, roles
 from hessdiag.diagnosis.checks import Gradients, holding, moved, varies
 from hessdiag.diagnosis.loss_fit import SEEN, fit_of
@@ -246,6 +247,7 @@ class SignalPass:
         kept = kept_aside(self.model) if strangers else {}  # a buffer of experience takes long to look through
         made = [p.shape for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
         loose = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
+        loose += checks.fixed_weights(self.model, self.part)
         most = max(self.shares, key=self.shares.__getitem__)
         if self.shares[most] < DROPPED:
             ends = [self.kept[node] for node in roles.unchanged(y.grad_fn) if node in self.kept]
@@ -484,7 +486,8 @@ class SignalPass:
             unasked = bool(name and taken and name not in taken)  # by `**kwargs`
             spare = unasked or _are_labels(value, self.part.targets) or name in TARGETS
             twin = any(other is not value and other.shape == value.shape for other in inputs)
-            spare = spare or (value.is_floating_point() and not twin)  # as marks of time, for some
+            classes = sums_to_one(value, -1) and torch.equal(value, value.round())
+            spare = spare or (value.is_floating_point() and not (twin or classes))  # as marks of time, for some
             meant = "" if readers else widths.get(value[0].shape[-1:], None if spare else "")
             length = value.dim() == 1 and not value.is_floating_point() and value.min() > 0 and int(value.max()) in dims
             where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name and f' ({name})'}"

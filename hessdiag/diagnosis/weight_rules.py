@@ -34,6 +34,7 @@ BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-5, 0.01)  # of what a normalisation wri
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
 ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 LEAST_ROWS, TABLE = 8, 4
+SEVERAL = 4  # units, or outputs
 
 
 def outliers(net: Net) -> Finding | None:
@@ -235,6 +236,8 @@ def cannot_learn(net: Net) -> Finding | None:
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
     message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, also once others have moved."
     advice = "Look for a dead ReLU, a zero gate, mask or state, rounding, a softmax or norm of one number, or `detach`."
+    if net.signals.bounded and not any(p.gradient in ("some", "later") for p in net.parameters):
+        message += f" None passes the {net.signals.bounded} that ends the network."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
     if zeros and "factor" in net.named[zeros[0]].uses:
         how = how_drawn(net, zeros[0])
@@ -313,8 +316,21 @@ def dead(net: Net) -> Finding | None:
             elif bias and bias.weight_sq > 0.5 * layer.out_sq:
                 blocks = (bias.name, own.name)
                 advice = f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
-            return Finding("HD402", "fault", blocks, message, advice, layer.on_share, ALIVE)
+            lone = own.shape[:1] < (SEVERAL,) and net.signals.output_varies > 0 and path not in net.signals.sources
+            return Finding("HD402", "warning" if lone else "fault", blocks, message, advice, layer.on_share, ALIVE)
     return None
+
+
+def bottleneck(net: Net) -> Finding | None:
+    """HD113: all outputs are made of one number, which a layer writes."""
+    p = net.weight_of.get(path := net.head or "")
+    sources = net.names_of(net.layers[path].sources) if p else ()
+    known = p is not None and (p.kind == "Linear" or p.kind.startswith("Conv"))  # which axis is which
+    if p is None or not sources or not known or p.fan_in * p.kernel > 1 or p.fan_out < SEVERAL:
+        return None
+    message = f"The {p.fan_out} outputs of {p.name} are made of one number, which {listed(sources)} writes."
+    advice = f"Widen {listed(sources)}: several outputs take several numbers."
+    return Finding("HD113", "warning", (*sources, p.name), message, advice, 1.0, 2.0)
 
 
 def one_row(net: Net) -> Finding | None:
@@ -338,7 +354,8 @@ def unregistered(net: Net) -> Finding | None:
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
     advice = "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: "
     advice += "an optimizer sees no others."
-    return Finding("HD404", "fault", names, message, advice, float(len(names)), 0.0)
+    moved = any("random" not in name for name in names)  # elsewhere, perhaps
+    return Finding("HD404", "fault" if moved else "warning", names, message, advice, float(len(names)), 0.0)
 
 
 def frozen(net: Net) -> Finding | None:
@@ -433,5 +450,6 @@ def _is_last(net: Net, name: str) -> bool:
 
 RULES = (
     outliers, sibling, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, below_epsilon,
-    identical_units, cannot_learn, undefined, dead, frozen, detached, left_out, unused, one_row, unregistered,
+    identical_units, cannot_learn, undefined, dead, bottleneck, frozen, detached, left_out, unused, one_row,
+    unregistered,
 )  # fmt: skip

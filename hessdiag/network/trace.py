@@ -164,14 +164,20 @@ def kept_aside(model: nn.Module) -> dict[int, str]:
     activation.
     """
     names, registered = dict[int, str](), set(map(id, model.parameters()))
-    attributes = ((path, *each) for path, module in model.named_modules() for each in vars(module).items())
-    aside = (each for each in attributes if each[1] not in ("_parameters", "_buffers", "_modules"))
-    for path, attribute, value in aside:
+    for path, attribute, value in attributes_of(model):
         for name, tensor in _held_in(value, f"{path}.{attribute}".lstrip(".")):
             leaves = set(map(id, leaves_of(get_gradient_edge(tensor).node)))
             for key in leaves if leaves.isdisjoint(registered) else ():
                 names.setdefault(key, name)
     return names
+
+
+def attributes_of(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
+    """What modules keep besides parameters, buffers and modules: path, attribute and value."""
+    for path, module in model.named_modules():
+        for name, value in [*vars(module).items()]:
+            if name not in ("_parameters", "_buffers", "_modules"):
+                yield path, name, value
 
 
 def _held_in(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:

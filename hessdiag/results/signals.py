@@ -139,7 +139,7 @@ class Signals(Record):
 
     Attributes:
         examples: how many there were.
-        initial_loss, initial_loss_stderr: mean loss, and its standard error over the examples.
+        initial_loss, initial_loss_stderr, typical_loss: mean loss, its standard error over the examples, their median.
         chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
             output. NaN where there is none.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
@@ -184,6 +184,8 @@ class Signals(Record):
         one_frequency: name of a buffer (..., T, d) that changes along T and has two different columns at most.
         unseen: a part of the inputs that does not reach the outputs, in words, and the table that looks it up, if any.
         meeting: the layer behind which examples meet outside of normalisations, and whether in their order.
+        all_change, by_place: whether all examples of a few have other outputs when alone; whether their places in the
+            batch matter, and not what the other examples are.
         poured: shapes of a view of the inputs that mixes their axes.
         repeated: share of the examples with exactly the outputs of another one, whose inputs are others.
         sent_back: what the gradients are of: `"loss"`, or `"noise"` where the loss has none (all outputs are 0).
@@ -239,6 +241,9 @@ class Signals(Record):
     one_frequency: str = ""
     unseen: tuple[str, ...] = ()
     meeting: tuple[str, bool] | None = None
+    typical_loss: float = 0.0
+    all_change: bool = False
+    by_place: bool = False
     poured: str = ""
     repeated: float = 0.0
     sent_back: str

@@ -46,6 +46,24 @@ def test_a_model_that_mixes_examples_is_refused_whatever_fits_into_memory(name: 
             hessdiag.diagnose(*made(name), rtol=0.5)
 
 
+class Rounded(torch.autograd.Function):
+    forward = staticmethod(lambda ctx, x: x.round())
+    backward = staticmethod(lambda ctx, sent: torch.ones_like(sent))
+
+
+def test_a_backward_pass_that_does_not_read_what_arrives_is_refused() -> None:
+    model = Net(lambda m, x: m.last(Rounded.apply(m.first(x))), first=nn.Linear(4, 8), last=nn.Linear(8, 3))
+    with pytest.raises(hessdiag.HessdiagError, match="multiply by grad_output"):
+        hessdiag.diagnose(model, torch.randn(16, 4), quick=True)
+
+
+def test_positions_that_are_counted_along_the_examples_are_told_from_examples_that_meet() -> None:
+    model = Net(lambda m, x: m.last((m.first(x) + m.pe[: len(x), None]).mean(1)), first=nn.Linear(4, 8),
+        last=nn.Linear(8, 3), pe=torch.randn(50, 8))  # fmt: skip
+    found = hessdiag.diagnose(model, torch.randn(16, 6, 4), torch.randint(3, (16,)), quick=True).findings
+    assert any("its place in the batch" in each.message for each in found if each.rule == "HD122")
+
+
 @pytest.mark.parametrize("name", ["time first", "without padding", "experts", "position table", "pads itself"])
 def test_layers_are_read_alike_whatever_fits_into_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = made(name)

@@ -301,7 +301,8 @@ LARGE = {"weight_sq": 2.0}  # which ReLUs take back, and of which a larger outpu
 FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
     # A plain chain is healthy, also where sampling explains its loss.
     (network(), []),
-    (network(initial_loss=2.3 * 2.5, initial_loss_stderr=2.0), []),
+    *((network(initial_loss=2.3 * 2.5, initial_loss_stderr=2.0, typical_loss=loss), found)  # of half of the examples
+        for loss, found in ((2.0, []), (4.0, [("HD101", "note", "l0.weight")]))),
     # Skewed labels are the bias of the head.
     (plus(network(initial_loss=10.0, output_sq=0.1), parameters=(vector("head.bias"),)),
         [("HD101", "warning", "head.bias")]),
@@ -1030,6 +1031,33 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"inputs times {factor}", lambda factor=factor: net(lambda m, x: m.o((1 + m.e) * m.f(factor * x + 1)), e=nn
         .Parameter(torch.zeros(1)), f=nn.Linear(4, 8), o=nn.Linear(8, 3)), (X, T), None, said)
         for factor, said in ((1, ""), (0, "HD102"))),
+    *((f"weights that are {name}", lambda of=of: net(lambda m, x: m.o((x @ m.w).relu()), w=of(torch.randn(4, 32)),
+        o=nn.Linear(32, 3)), (X, T), None, said)
+        for name, of, said in (("kept", nn.Buffer, ""), ("tensors", torch.clone, "HD404"))),
+    *((f"logarithms of shares above {least}", lambda: nn.Linear(4, 1), (X, X[:, :1].gt(0).float()), lambda y, t, least=
+        least: -(t * (y.sigmoid() + least).log() + (1 - t) * (1 - y.sigmoid() + least).log()).mean(), said)
+        for least, said in ((1e-6, ""), (0, "HD113"))),
+    *((f"distances of vectors, all of one length: {by is F.normalize}", lambda by=by: net(lambda m, x: (by(m.f(x)), by(m
+        .g(x))), f=nn.Linear(4, 8), g=nn.Linear(4, 8)), (X,), lambda y, t: 1 - (y[0] - y[1]).square().sum(1).mean(),
+        said) for by, said in ((F.normalize, ""), (nn.Identity(), "HD113"))),
+    *((f"one of outputs that {end} ends", lambda end=end: net(lambda m, x, t: end(m.f(x)).gather(1, t[:, None]), f=nn
+        .Linear(4, 3)), ((X, T), X[:, :1] - 2), F.l1_loss, said)
+        for end, said in ((nn.Identity(), ""), (nn.ReLU(), "HD113"))),
+    *((f"{count} targets of one output", lambda: nn.Linear(4, 1), (X, X[:, :count]), lambda y, t: (t - y).square()
+        .mean(), said) for count, said in ((1, ""), (3, "HD113"))),
+    *((f"a cross-entropy in the order {order}", lambda: nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)), (X, F.one_hot(T)
+        .float()), lambda *pair, order=order: -(pair[order] * pair[1 - order].clamp(1e-6).log()).sum(1).mean(), said)
+        for order, said in ((1, ""), (0, "HD113"))),
+    *((f"means over {dims}", lambda dims=dims: net(lambda m, x: m.o(((k := (x > 1).float()[..., None]) * m.t(x)).sum(1)
+        / (1 + k.sum(dims)).view(-1, 1)), t=nn.Embedding(9, 8), o=nn.Linear(8, 3)), (WORDS, T[:len(WORDS)]), None, said)
+        for dims, said in ((1, ""), ((0, 1), "HD122"))),
+    *((f"largest along {dim}", lambda dim=dim: net(lambda m, x: m.o(m.f(x).relu().amax(dim)), f=nn.Linear(4, 8), o=nn
+        .Linear(8, 3)), (torch.randn(16, 8, 4), T), None, said) for dim, said in ((1, ""), (-1, "HD114"))),
+    *((f"outputs of {width}", lambda width=width: nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 5)),
+        (X, T), None, said) for width, said in ((4, ""), (1, "HD113"))),
+    *((f"maps that end in {end.__name__}", lambda end=end: nn.Sequential(nn.Conv2d(3, 2, 1), end(2, affine=True)), (2 +
+        torch.randn(16, 3, 4, 6), 2 + torch.randn(16, 1, 1, 1).expand(-1, 2, 4, 6)), None, said)
+        for end, said in ((nn.BatchNorm2d, ""), (nn.InstanceNorm2d, "HD120"))),
     ("logits that saturate", lambda: net(lambda m, x: 400 * m.f(x), f=nn.Linear(4, 3)), (X, X[:, :3].gt(0).float()),
         F.binary_cross_entropy_with_logits, "HD101"),
 ]  # fmt: skip
