@@ -57,6 +57,7 @@ from hessdiag.network.trace import (
     trace,
     walk,
 )
+from hessdiag.results.signals import FIXED
 
 FEW, MORE = 4, 8  # examples of which all pairs are told apart, and where a part of the inputs of few does not arrive
 SAME = {torch.float32: 3e-4, torch.float64: 1e-6}  # outputs of one example, in different batches; float32 may be inside
@@ -297,12 +298,8 @@ def where_mixed(problem: Problem, few: Batch, seed: int) -> dict[str, Any]:
         together, each = call_alone(problem.model, few), (few.select([n]) for n in range(few.size))
         apart = (torch.cat([call_alone(problem.model, one) for one in each]) - together).abs()
         all_change = bool((apart.flatten(1).amax(1) > CHANGED * together.abs().max()).all())
-        one, last = (
-            [1, *range(1, few.size)],
-            [*range(few.size - 1), 0],
-        )  # another example in place of the first, the last
-        others = (call_alone(problem.model, few.select(rows)) - together for rows in (one, last))
-        off = max(_largest(each[kept]) for each, kept in zip(others, (slice(1, None), slice(-1)), strict=True))
+        ends = ([1, *range(1, few.size)], slice(1, None)), ([*range(few.size - 1), 0], slice(-1))  # another one there
+        off = max(_largest((call_alone(problem.model, few.select(rows)) - together)[kept]) for rows, kept in ends)
         by_place = ordered and off <= SAME[y.dtype] * _largest(y)
     return {"meeting": (next(reversed(reached), ""), ordered), "all_change": all_change, "by_place": by_place}
 
@@ -474,17 +471,17 @@ def holding(model: nn.Module, others: Mapping[str, nn.Parameter]) -> Iterator[No
 
 def fixed_weights(model: nn.Module, part: Batch) -> tuple[str, ...]:
     """Random matrices that modules keep, neither as parameters nor as buffers, and that the outputs depend on."""
-    known, found = {p.data_ptr() for p in (*model.parameters(), *model.buffers())}, list[str]()
-    for path, name, value in attributes_of(model):
+    kept = [each for each in attributes_of(model) if isinstance(each[2], Tensor) and _is_noise(each[2])]
+    known, found = {p.data_ptr() for p in (*model.parameters(), *model.buffers()) if kept}, list[str]()
+    for path, name, value in (each for each in kept if each[2].data_ptr() not in known):
         held, few = vars(model.get_submodule(path)), part.narrow(0, 2)
         with suppress(*REFUSALS), fixed_statistics(), torch.no_grad():
-            if isinstance(value, Tensor) and _is_noise(value) and value.data_ptr() not in known:
-                y = few.call(model)
-                try:
-                    held[name] = value.flip(0)
-                    found += [f"{path}.{name} (random)".lstrip(".")] * (not torch.equal(few.call(model), y))
-                finally:
-                    held[name] = value
+            y = few.call(model)
+            try:
+                held[name] = value.flip(0)
+                found += [f"{path}.{name}{FIXED}".lstrip(".")] * (not torch.equal(few.call(model), y))
+            finally:
+                held[name] = value
     return tuple(found)
 
 
@@ -492,10 +489,12 @@ def _is_noise(value: Tensor) -> bool:
     """Whether a matrix is random, as far as its mean and what neighbours have in common tell, and no table."""
     if value.requires_grad or not value.is_floating_point() or value.dim() < 2 or not RANDOM <= value.numel() < MOST:
         return False  # more of them may be a buffer of experience
-    rows = value.flatten(1)
-    ways = [torch.stack([each.flatten()[1:], each.flatten()[:-1]]) for each in (rows, rows.T)]
-    shared = [value.mean() / value.std(), *(torch.corrcoef(way)[0, 1] for way in ways)]
-    return all(abs(float(each)) < UNRELATED for each in shared) and len(torch.unique(value)) == value.numel()
+    with suppress(*REFUSALS):  # of a layout without such operations
+        rows = value.flatten(1)
+        ways = [torch.stack([each.flatten()[1:], each.flatten()[:-1]]) for each in (rows, rows.T)]
+        shared = [value.mean() / value.std(), *(torch.corrcoef(way)[0, 1] for way in ways)]
+        return all(abs(float(each)) < UNRELATED for each in shared) and len(torch.unique(value)) == value.numel()
+    return False
 
 
 # Each block's gradient is autograd's.

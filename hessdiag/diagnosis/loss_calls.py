@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,9 +20,8 @@ from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
-from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, norms_of_places, shapes_of
+from hessdiag.diagnosis.roles import Graph, endless_slopes, holds_sigmoid, mixing_views, norms_of_places, shapes_of
 from hessdiag.errors import REFUSALS
-from hessdiag.network.trace import parents_of
 from hessdiag.results.numbers import short
 
 ELEMENTWISE = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -81,7 +79,7 @@ class Calls(TorchFunctionMode):
             self._note_terms(terms)
         if pair and name in LOGISTIC and pair[0].requires_grad:
             self.found["logits"] = name
-        elif pair and name in LOGARITHMS and _is_sigmoid(pair[0]):
+        elif pair and name in LOGARITHMS and holds_sigmoid(pair[0].grad_fn, "Clamp|Rsub|Add"):
             self.found.setdefault("logits", "log")
         if pair and name in {*LOGARITHMS, *TAKES, *LOGISTIC}:
             self.logs.add(pair[0].requires_grad)
@@ -273,14 +271,6 @@ def felt_by(own: Tensor, targets: Tensor) -> Tensor | None:
     """Which targets, of the outputs' shape or classes (B, *positions), the gradients (B, *out) of a loss are of."""
     ways = (own != 0, *((own.any(1), own.any(-1)) if own.dim() == targets.dim() + 1 else ()))
     return next((each for each in ways if each.shape == targets.shape), None)
-
-
-def _is_sigmoid(value: Tensor) -> bool:
-    """Whether a sigmoid wrote it, or one less it, clamped or with something small added."""
-    node = value.grad_fn
-    while node is not None and re.match("Clamp|Rsub|Add", node.name()):
-        node = next(iter(parents_of(node)), None)
-    return node is not None and node.name().startswith("Sigmoid")
 
 
 def _joined(one: torch.Size, other: torch.Size) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.loss_terms import (
     Of,
+    are_fractions,
     descended,
     noise_like,
     normalised,
@@ -122,7 +123,7 @@ def _spread(values: Tensor) -> dict[str, float]:
 def _unsure(y: Tensor, part: Batch, *, within: bool, parts: bool) -> str:
     """The field of `_asked` that tells nothing of outputs in `parts`, of one length, or of shares by sums not seen."""
     labels = part.targets is not None and not part.targets.is_floating_point()
-    shares = labels and not within and float(y.min()) >= 0 and float(y.max()) <= 1
+    shares = labels and not within and are_fractions(y)
     turns = y.dim() > 2 and normalised(y, part)  # of one length along and across
     return "learnable" if parts or shares or turns else ""
 

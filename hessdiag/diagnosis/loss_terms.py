@@ -82,6 +82,11 @@ def normalised(y: Tensor, part: Batch) -> bool:
     return len(y) > 1 and all(each.shape[-1] > 1 and alike(each.norm(dim=-1)) for each in rows)
 
 
+def are_fractions(y: Tensor) -> bool:
+    """Whether all numbers are from 0 to 1."""
+    return float(y.min()) >= 0 and float(y.max()) <= 1
+
+
 def summed(loss: Loss, y: Tensor, part: Batch) -> float:
     """The gradient in tensors that a loss sums over examples over that in others, of which it takes means; else 0."""
     pieces, found = pieces_of(part), {1: 0.0, 2: 0.0}
@@ -196,8 +201,7 @@ def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None) 
     """Tell of a loss that is not finite for outputs of a size that training reaches, unless these are bounded."""
     far = y * (REACHED / max(float(y.abs().max()), 1e-30))
     with suppress(Exception):  # of a loss of the user's
-        shares = float(y.min()) >= 0 and float(y.max()) <= 1
-        if not shares and not math.isfinite(float(loss.of_all(far, targets))):
+        if not are_fractions(y) and not math.isfinite(float(loss.of_all(far, targets))):
             what = f"The loss is not finite where outputs reach {REACHED:.0f}: a logarithm or a ratio of zeros."
             calls.tell(what, "Take logarithms of logits: `log_softmax`, `logsigmoid`, `logsumexp`; or clamp.")
 
@@ -217,7 +221,7 @@ def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
     sized = re.match("(Log)?SoftmaxBackward", node.name()) and node._saved_result.shape == y.shape
     with suppress(HessdiagError):  # of targets that are no classes
         if targets is not None and sized and y.dim() > 2:
-            own = dim_of(node) % y.dim()
+            own = dim_of(node)
             dim = class_dimension(y, targets, usual=own)
             if own != dim and (not targets.is_floating_point() or sums_to_one(targets, dim)):
                 what = f"The softmax at the end runs over dimension {own} of the outputs, where classes are in {dim}."

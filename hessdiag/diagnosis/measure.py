@@ -114,9 +114,8 @@ def _meeting(problem: Problem, settings: Settings, whole: bool, error: CoupledEr
         raise error
     few = problem.batch.narrow(0, checks.MORE)
     with checks.moved(problem.model, settings.seed) if checks.alike(few.call(problem.model)) else nullcontext():
-        unknown = {"meeting": None}  # of other numbers
-        found = unknown if draws_outside() else checks.where_mixed(problem, few, settings.seed)
-    return replace(problem, coupled=True, noted={**problem.noted, **found})
+        found = {"meeting": None} if draws_outside() else checks.where_mixed(problem, few, settings.seed)
+    return replace(problem, coupled=True, noted={**problem.noted, **found})  # none is known of other numbers
 
 
 def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:

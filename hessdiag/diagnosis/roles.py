@@ -542,9 +542,8 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
     if name in ("Softmax", LOG) and isinstance(result, Tensor):
         shape, dim, function = result.shape, dim_of(node), F.log_softmax if name == LOG else F.softmax
 
-        def over(
-            z: Tensor,
-        ) -> Tensor:  # all of it, positions or the like that were taken from it, or one of the classes
+        # Of all of it, of positions or the like that were taken from it, or of one of the classes.
+        def over(z: Tensor) -> Tensor:
             if z.numel() * shape[dim] == shape.numel() and (z.dim() == 1 or z.shape[-1] != shape[dim]):
                 return F.logsigmoid(z) if name == LOG else z.sigmoid()
             return function(z.view(shape), dim).view(z.shape) if z.numel() == shape.numel() else function(z, -1)
@@ -573,8 +572,8 @@ _RANGES: dict[str, tuple[Bound, Bound]] = {
 
 
 def dim_of(softmax: Node) -> int:
-    """The dimension of a softmax; torch shows negative ones as unsigned."""
-    return int((softmax._saved_dim + 2**63) % 2**64 - 2**63)
+    """The dimension of a softmax."""
+    return _axis(softmax._saved_dim, len(softmax._input_metadata[0].shape))
 
 
 def _size_of_products(root: Node) -> float:
@@ -602,11 +601,11 @@ def unchanged(root: Node) -> Iterator[Node]:
         yield root
 
 
-def holds_sigmoid(root: Node) -> bool:
-    """Whether a part of the outputs, which others are joined to, is what a sigmoid wrote."""
+def holds_sigmoid(root: Node, through: str = "Cat|Stack|Slice|Select") -> bool:
+    """Whether a part of what a node wrote, through operations of these names, is what a sigmoid wrote."""
 
     def joined(node: Node) -> list[Node]:
-        return parents_of(node) if passes_unchanged(node) or re.match("Cat|Stack|Slice|Select", node.name()) else []
+        return parents_of(node) if passes_unchanged(node) or re.match(through, node.name()) else []
 
     return any(node.name().startswith("Sigmoid") for node in walk(root, joined))
 

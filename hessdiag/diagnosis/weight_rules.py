@@ -22,7 +22,7 @@ from hessdiag.diagnosis.network_view import (
 )
 from hessdiag.results.findings import Finding, Severity
 from hessdiag.results.numbers import root, short, trimmed
-from hessdiag.results.signals import ALIKE, ParameterSignals
+from hessdiag.results.signals import ALIKE, FIXED, ParameterSignals
 
 KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share of a tensor's squares
 SIBLING, SIBLING_FAULT = 9.0, 25.0
@@ -354,7 +354,7 @@ def unregistered(net: Net) -> Finding | None:
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
     advice = "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: "
     advice += "an optimizer sees no others."
-    moved = any("random" not in name for name in names)  # elsewhere, perhaps
+    moved = not all(name.endswith(FIXED) for name in names)  # elsewhere, perhaps
     return Finding("HD404", "fault" if moved else "warning", names, message, advice, float(len(names)), 0.0)
 
 

@@ -14,6 +14,7 @@ from hessdiag.results.findings import Finding
 from hessdiag.results.records import Record
 
 Gradient = Literal["some", "later", "zero", "left", "cut", "unread", "none"]
+FIXED = " (random)"  # ends the names of tensors that are not registered and require no gradient
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
 

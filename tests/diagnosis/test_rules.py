@@ -316,6 +316,8 @@ FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
     (network(shown="own", initial_loss=0.1), [("HD116", "fault")]),
     (relabelled(network(shown="ahead"), "relu", "astray", paths=("l2",)), [("HD114", "fault", "l2.weight")]),
     (network(unmoved=1), [("HD401", "warning")]),
+    (network(unregistered=("w (random)",)), [("HD404", "warning", "w (random)")]),
+    (network(unregistered=("random_features",)), [("HD404", "fault", "random_features")]),
     # Dead units of a network that has learnt are a note, and attention of what a skip carries past it.
     (network(layers={"l0": {"peaked": 0.5, "x_sq": 4.1}}), [("HD112", "note", "l0.weight")]),
     (network(layers={"l2": {"on_share": 0.0}}, initial_loss=0.1), [("HD402", "note", "l2.weight")]),
