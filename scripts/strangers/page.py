@@ -87,13 +87,17 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
     return [*lines, *practised(), *repaired(), *trained(), *repeated(), *fitted(first)]
 
 
-PRACTISED = {"from memory": "efux", "after reports": "abcdhjlmnopqrstvwyz", "slips of one line": "ik"}
+PRACTISED = {  # folders
+    "from memory": {*"efux"},
+    "after reports": {*"abcdghjlmnopqrstvwyz", "ab"},
+    "slips of one line": {*"ik"},
+}
 
 
 def practised() -> Iterator[str]:
     """Lines on the networks of `practice.py`, as their authors judged what was said of them at first."""
     for what, folders in PRACTISED.items():
-        rows = [each for name, each in kept(PRACTICE).items() if name[-1] in folders]
+        rows = [each for name, each in kept(PRACTICE).items() if name.split()[-1] in folders]
         loud, healthy = [each for each in rows if each.get("loud")], [each for each in rows if "healthy" in each]
         named = [each["named"] for each in loud]
         silent = [each for each in loud if each["named"] == "no" and not each["planted"]["first"]]
