@@ -95,8 +95,7 @@ def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
         if parameter.requires_grad and not bool(parameter.data.isfinite().all()):  # else it may be that of a mask
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = [*model.parameters(), *inputs]
-    devices = {str(t.device) for t in tensors}
-    if len(devices) > 1:
+    if len(devices := {str(t.device) for t in tensors}) > 1:
         raise HessdiagError(f"model and inputs are on {' and '.join(sorted(devices))}: move them to one device")
     dtypes = {t.dtype for t in tensors if t.is_floating_point()}
     if len(dtypes) > 1 or not dtypes <= {torch.float32, torch.float64}:
@@ -160,8 +159,7 @@ def matching(patterns: str | Sequence[str] | None, names: Sequence[str]) -> set[
     check_kind("blocks", patterns, (str, list, tuple), "pass a pattern such as 'layers.0.*', or a list of some")
     kept: set[str] = set()
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        found = {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}
-        if not found:
+        if not (found := {name for name in names if fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")}):
             hint = did_you_mean(pattern, names, otherwise=f"there are {few(names, 8)}")
             raise HessdiagError(f"blocks {pattern!r} (--blocks) matches no block: {hint}")
         kept |= found

@@ -28,7 +28,7 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from hessdiag.arguments import check_kind, check_model, did_you_mean
 from hessdiag.errors import HessdiagError
@@ -41,9 +41,8 @@ ELSEWHERE = {"kaiming": "fan-in", "he": "fan-in", "xavier": "arithmetic", "gloro
 
 
 def geometric_mean_(
-    weight: Tensor, *, c: float = 2.0, groups: int = 1, transposed: bool = False,
-    generator: torch.Generator | None = None,
-) -> Tensor:  # fmt: skip
+    weight: Tensor, *, c: float = 2.0, groups: int = 1, transposed: bool = False, generator: Generator | None = None
+) -> Tensor:
     """Normal with E[W²] = c / (k √(n n')) (Eq. 3), in place; with groups c / √(entries of the weight).
 
     A constant c = 2 / (typical k) for the whole network keeps the signal's size, see `typical_kernel`.
@@ -51,9 +50,7 @@ def geometric_mean_(
     return _fill(weight, "geometric", c=c, groups=groups, transposed=transposed, generator=generator)
 
 
-def orthogonal_(
-    weight: Tensor, variance: float, *, groups: int = 1, generator: torch.Generator | None = None
-) -> Tensor:
+def orthogonal_(weight: Tensor, variance: float, *, groups: int = 1, generator: Generator | None = None) -> Tensor:
     """A random (semi-)orthogonal matrix in every group, scaled so that the mean of W² is `variance` exactly, in place.
 
     The matrix of a group has its first dimension as rows and all others as columns. A semi-orthogonal r x s matrix has
@@ -85,9 +82,7 @@ def typical_kernel(model: nn.Module) -> float:
     return max(sizes, key=lambda size: (sizes[size], size), default=1.0)
 
 
-def apply(
-    model: nn.Module, scheme: str, *, c: float | None = None, generator: torch.Generator | None = None
-) -> nn.Module:
+def apply(model: nn.Module, scheme: str, *, c: float | None = None, generator: Generator | None = None) -> nn.Module:
     """Initialise every linear and convolutional layer of a model, transposed ones too; biases become zero.
 
     Args:
@@ -105,8 +100,7 @@ def apply(
     """
     check_model(model)
     check_scheme(scheme)
-    if generator is not None:
-        check_kind("generator", generator, torch.Generator, "pass torch.Generator().manual_seed(0)")
+    check_kind("generator", generator, (Generator, type(None)), "pass torch.Generator().manual_seed(0)")
     if c is not None and not (scheme in GEOMETRIC and isinstance(c, Real) and 0 < c < math.inf):
         raise HessdiagError(f"c={c!r} with {scheme!r}: c is a positive constant of {' and '.join(GEOMETRIC)}")
     usual = c or 2 / typical_kernel(model)
@@ -147,9 +141,7 @@ def second_moment(weight: Tensor, scheme: str, *, c: float, groups: int = 1, tra
     return 2 / (channels[name] * k**2)
 
 
-def _fill(
-    weight: Tensor, scheme: str, *, groups: int, transposed: bool, generator: torch.Generator | None, c: float = 2.0
-) -> Tensor:
+def _fill(weight: Tensor, scheme: str, groups: int, transposed: bool, generator: Generator | None, c: float) -> Tensor:
     variance = second_moment(weight, scheme, c=c, groups=groups, transposed=transposed)
     if scheme.endswith("-orthogonal"):
         return orthogonal_(weight, variance, groups=groups, generator=generator)

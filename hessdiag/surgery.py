@@ -95,8 +95,7 @@ def insert_scale(model: nn.Module, factor: float, *, before: str | None = None, 
     path, name = (before, INPUT) if before is not None else (after, OUTPUT)
     module = _module_at(model, str(path))
     scale = InsertedScale(factor)  # refuses an impossible factor before anything changes
-    present = getattr(module, name, None)
-    if isinstance(present, InsertedScale):
+    if isinstance(present := getattr(module, name, None), InsertedScale):
         present.factor.mul_(factor)
         return present
     if present is not None:
@@ -165,8 +164,7 @@ def rescale_weight(model: nn.Module, name: str, factor: float) -> tuple[Scale, .
     """
     check_model(model)
     check_number("factor", factor, "pass a finite number above 0, such as 2.0", above=0)
-    slots = parameter_slots(model)
-    if name not in slots:
+    if name not in (slots := parameter_slots(model)):
         hint = did_you_mean(name, slots, otherwise="model.named_parameters() lists them")
         raise HessdiagError(f"the model has no weight {name!r}: {hint}")
     places = [(path, _compensation(model, path, attribute)) for path, attribute in slots[name]]

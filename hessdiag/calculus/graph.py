@@ -77,15 +77,13 @@ def trace_graph(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, An
     tensors = {n.name: n.meta["val"] for n in nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), Tensor)}
     inputs = {name: value for name, value in tensors.items() if name in signature.user_inputs}
     returned = [spec.arg for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]  # others it writes to
-    output = next((Ref(each.name) for each in returned if isinstance(each, TensorArgument)), None)
-    if output is None:
+    if (output := next((Ref(each.name) for each in returned if isinstance(each, TensorArgument)), None)) is None:
         raise HessdiagError(f"{type(model).__name__} returns no tensor: wrap it so that it returns one")
     return Graph(
         inputs=inputs, parameters=dict(signature.inputs_to_parameters), buffers=dict(signature.inputs_to_buffers),
         shapes={name: tuple(value.shape) for name, value in tensors.items() if name not in inputs},
-        constants=_constants(exported),
-        operations=tuple(_operation(node) for node in nodes if node.op == "call_function"), output=output,
-        batch=len(next(iter(inputs.values()))),
+        constants=_constants(exported), output=output, batch=len(next(iter(inputs.values()))),
+        operations=tuple(_operation(node) for node in nodes if node.op == "call_function"),
     )  # fmt: skip
 
 
@@ -111,19 +109,16 @@ def _functional(exported: ExportedProgram) -> ExportedProgram:
     """Replace every write in place, to a tensor or to a view of one, by an operation that returns its result."""
     for node in exported.graph.nodes:
         node.target = _SAME_MOMENTS.get(node.target, node.target)
-    functional: ExportedProgram = exported.run_decompositions(decomp_table={})
-    return functional
+    return exported.run_decompositions(decomp_table={})  # type: ignore[no-any-return]
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
     """By graph name, what the model's Python made, and inputs that are no measurements, where they have numbers."""
     signature = exported.graph_signature
     made = {name: exported.constants[target] for name, target in signature.inputs_to_lifted_tensor_constants.items()}
-    return made | {
-        str(name): value
-        for name, value in zip(signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
-        if isinstance(value, Tensor) and not value.is_floating_point() and not value.is_meta
-    }
+    pairs = zip(signature.user_inputs, tree_leaves(exported.example_inputs), strict=True)
+    given = {str(name): value for name, value in pairs if isinstance(value, Tensor) and not value.is_meta}
+    return made | {name: value for name, value in given.items() if not value.is_floating_point()}
 
 
 def _operation(node: torch.fx.Node) -> Operation:
@@ -273,8 +268,7 @@ class Call:
 
     def ref(self, name: str) -> Ref:
         """Find the argument as the result of an earlier operation."""
-        value = self.arguments.get(name)
-        if not isinstance(value, Ref):
+        if not isinstance(value := self.arguments.get(name), Ref):
             raise UnsupportedError(f"its argument {name} is no tensor")
         return value
 
@@ -284,8 +278,7 @@ class Call:
 
     def at(self, ref: Ref) -> Activation:
         """Find the moments of an earlier result."""
-        value = self.values[ref.name]
-        if not isinstance(value, Activation):
+        if not isinstance(value := self.values[ref.name], Activation):
             raise UnsupportedError(f"{ref.name} has no second moment")
         return value
 

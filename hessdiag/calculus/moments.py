@@ -81,10 +81,8 @@ class Activation(Moments):
 
     def weakened(self, sq: Tensor, keep: float) -> Activation:
         """Replace the moments, of which the mean part and what is in common stay as large as `keep` says."""
-        return replace(
-            self, sq=sq, mean=min(self.mean * keep, 1.0), site_correlation=min(self.site_correlation * keep, 1.0),
-            example_correlation=min(self.example_correlation * keep, 1.0), before=None,
-        )  # fmt: skip
+        kept = {key: min(getattr(self, key) * keep, 1.0) for key in ("mean", "site_correlation", "example_correlation")}
+        return replace(self, sq=sq, before=None, **kept)
 
 
 class Before(NamedTuple):
@@ -259,8 +257,7 @@ def correlate(phi: Nonlinearity, q: float, mean: float, correlation: float) -> t
     z, weights = _grid(phi.nodes)
     shared = max(correlation - mean, 0.0)  # part of q that both variables have in common
     common = math.sqrt(mean * q) + math.sqrt(shared * q) * z
-    own = math.sqrt(max(1 - mean - shared, 0.0) * q) * z
-    x = common[:, None] + own  # (nodes of the shared part, of the own part)
+    x = common[:, None] + math.sqrt(max(1 - mean - shared, 0.0) * q) * z  # (nodes of the shared part, of the own part)
     slopes = phi.derivative(x)
     y, steep, lean = ((each * weights).sum(1) for each in (phi.function(x), slopes, x * slopes))
     sizes = ((y, alone.sq), (steep, alone.slope_sq), (lean, q * alone.slope_sq))
@@ -292,8 +289,7 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
 
 
 def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
-    step = 2 * REACH / nodes
-    z = (torch.arange(nodes, dtype=torch.float64) + 0.5) * step - REACH
+    z = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (2 * REACH / nodes) - REACH
     weights = torch.exp(-z.square() / 2)
     return z, weights / weights.sum()
 
@@ -339,9 +335,8 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
     c = 2 / initialisations.typical_kernel(model)
     meta = any(parameter.is_meta for parameter in model.parameters())
     drawn = as_drawn(model) if meta and not init else {}
-    sq: dict[str, float] = {}
+    sq, tables = dict[str, float](), dict[str, dict[str, Any]]()
     values: dict[str, Tensor] = {name: buffer.detach() for name, buffer in model.named_buffers() if not buffer.is_meta}
-    tables: dict[str, dict[str, Any]] = {}
     for name, ((path, attribute), *_) in parameter_slots(model).items():
         module = model.get_submodule(path)
         parameter = module.get_parameter(attribute).detach()
@@ -370,8 +365,7 @@ def as_drawn(model: nn.Module) -> dict[str, float]:
 
     Nothing where that is no function of a module, as transformers call it, or fails.
     """
-    found: dict[str, float] = {}
-    kinds: dict[object, dict[str, float]] = {}
+    found, kinds = dict[str, float](), dict[object, dict[str, float]]()
 
     def visit(path: str, module: nn.Module) -> None:
         if any(isinstance(each, nn.ModuleList) for each in module.modules()):

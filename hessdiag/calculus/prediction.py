@@ -68,11 +68,10 @@ def predict_block(
     varsigma = scaling.activation_scaling(x.sq.numel() // batch, x_delta_sq, forward.x_sq)
     intrinsic = scaling.gamma_intrinsic(scaling=varsigma, numel=block.numel, weight_sq=weight_sq)
     return replace(
-        forward, activation_scaling=varsigma, gamma=gamma,
+        forward, activation_scaling=varsigma, gamma=gamma, x_gradient_sq=x_delta_sq, out_gradient_sq=delta_sq,
         gamma_intrinsic=math.nan if block.kind == "bias" else intrinsic, gamma_curvature=gamma * found.loss.curvature,
         nu=scaling.nu(gradient_sq=_parameter_gradient_sq(forward, channels, x, gradient), weight_sq=weight_sq),
         avg_sq_singular_value=of_parameter(block, step, sent[operation.name], found) if sent else gamma,
-        x_gradient_sq=x_delta_sq, out_gradient_sq=delta_sq,
     )  # fmt: skip
 
 
@@ -145,19 +144,17 @@ def predict(
     sent = send_back(found) if moments == KERNEL else {}
     applied = uses(found)
     order = {name: place for place, name in enumerate(applied)}
-    asked = sorted((b for b in every if b.name in kept), key=lambda block: order.get(block.name, len(order)))
     predicted, left_open = [], []
-    for block in asked:
+    for block in sorted((b for b in every if b.name in kept), key=lambda block: order.get(block.name, len(order))):
         each = applied.get(block.name, ())
         predicted.append(predict_block(block, each, found, weights.sq.get(block.name, math.nan), sent))
         if reason := _reason(block, each, predicted[-1]):
             left_open.append((block.name, reason))
     return Prediction(
-        blocks=tuple(predicted), design=imbalance(predicted, applied, found, weights.sq),
+        blocks=tuple(predicted), design=imbalance(predicted, applied, found, weights.sq), versions=versions(),
         skipped=(*skipped, *left_open), unsupported=tuple(found.unsupported), notes=tuple(found.notes),
         output_sq=found.output.second_moment, outputs=found.output.sq.numel() // graph.batch,
         model=type(model).__name__, init=init or "as given", loss=loss, moments=moments, weights_from=weights.source,
-        versions=versions(),
     )  # fmt: skip
 
 

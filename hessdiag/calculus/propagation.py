@@ -12,7 +12,16 @@ from torch import Tensor
 
 from hessdiag.arguments import LOSSES
 from hessdiag.calculus.graph import KERNEL, Call, Graph, Operation, Ref, Scores, Step, Unknown, UnsupportedError, Value
-from hessdiag.calculus.moments import Activation, Gradient, InputMoments, WeightMoments, add_gradients, alike, thin
+from hessdiag.calculus.moments import (
+    NORMAL,
+    Activation,
+    Gradient,
+    InputMoments,
+    WeightMoments,
+    add_gradients,
+    alike,
+    thin,
+)
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
 from hessdiag.calculus.rules.composed import Chain, chained, joins, moves, size_of, with_numbers
@@ -21,8 +30,6 @@ from hessdiag.data.seeds import stream
 from hessdiag.errors import HessdiagError
 
 SAMPLES, MAX_DRAWN_CLASSES = 2048, 2048
-FIXED = "fixed numbers"
-PRODUCTS = ("aten.matmul", "aten.bmm")
 KEEPS_CONSTANTS = ("reshaping", "copying", "detaching", "padding")  # a weight stays a weight
 
 
@@ -144,7 +151,7 @@ def _applied(call: Call, rule: Rule | None, found: Propagation) -> Step:
         return product(call) or on_scores(call)
     if sized := size_of(call, found.chains, found.squares):
         return sized
-    if call.operation.target in PRODUCTS and (scores := product(call)):
+    if call.operation.target in ("aten.matmul", "aten.bmm") and (scores := product(call)):
         return scores
     chain = chained(call, found.chains)
     if chain is not None:  # a whole, rather than what its parts would give if they were independent
@@ -178,7 +185,7 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
         return None
     if not actual.is_floating_point():
         return Step(Unknown(drawn=any(isinstance(value, Unknown) and value.drawn for value in read)))
-    return Step(_of_numbers(actual, FIXED))
+    return Step(_of_numbers(actual, "fixed numbers"))
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:
@@ -207,13 +214,11 @@ class Propagation:
 
 
 def propagate(
-    graph: Graph, weights: WeightMoments, *, moments: str, loss: str, class_dim: int = 1,
-    inputs: InputMoments = (1.0, 0.0),
-) -> Propagation:  # fmt: skip
+    graph: Graph, weights: WeightMoments, *, moments: str, loss: str, class_dim: int = 1, inputs: InputMoments = NORMAL
+) -> Propagation:
     """Sweep forward from the inputs and backward from the loss."""
     values, numbers = initial_values(graph, weights, inputs)
-    found = Propagation(graph)
-    kernel = moments == KERNEL
+    found, kernel = Propagation(graph), moments == KERNEL
     for operation in graph.operations:
         call, rule = Call(operation, values, numbers, kernel, graph.batch), BY_TARGET.get(operation.target)
         asserts = operation.target.startswith("aten._assert")
@@ -221,8 +226,7 @@ def propagate(
         _note_dependence(operation, rule, step, found)
         values[operation.name] = step.out
         found.steps.append((operation, step))
-    output = values.get(graph.output.name)
-    if not isinstance(output, Activation) or output.sq.numel() < graph.batch:
+    if not isinstance(output := values.get(graph.output.name), Activation) or output.sq.numel() < graph.batch:
         raise HessdiagError("operations that have a rule give no output for each example: measure it with diagnose")
     found.output, found.loss = output, output_gradient(loss, output, graph.batch, class_dim)
     waiting = {graph.output.name: [found.loss.gradient]}

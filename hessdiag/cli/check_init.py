@@ -32,11 +32,10 @@ def check_init(
 
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
         check = hessdiag.check_init(
-            init, model=model, against=others, setups=setups, mode=measured.mode,
+            init, model=model, against=others, setups=setups, mode=measured.mode, method=method, seed=measured.seed,
             arguments=measured.arguments, input_size=measured.shape, batch_size=measured.batch_size, output=output,
-            loss=measured.objective or "random-quadratic", class_dim=class_dim, method=method,
-            device=measured.torch_device, dtype=measured.dtype, seed=measured.seed, resume=resume or None,
-            distributed=processes.size > 1, progress=printing.progress,
+            loss=measured.objective or "random-quadratic", class_dim=class_dim, device=measured.torch_device,
+            dtype=measured.dtype, resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:
         return

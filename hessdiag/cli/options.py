@@ -40,10 +40,8 @@ def writable_folder(path: str) -> str:
 
 
 MAX_DIGITS = 10
-MODELS = (
-    "lenet, alexnet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, hf:CONFIG.json, timm:NAME"
-    " or torchvision:NAME"
-)
+LIBRARIES = "hf:CONFIG.json, timm:NAME or torchvision:NAME"
+MODELS = f"lenet, alexnet, mlp:784-384-64-10, package.module:factory, ./file.py:factory, {LIBRARIES}"
 LOSSES = "random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
 OUTPUTS = "which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1"
 INITS = "fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
@@ -67,8 +65,7 @@ FailOn = Annotated[Literal["fault", "warning"] | None, typer.Option(help="exit w
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Declare the fields of a command's dataclass parameters as options, and call it with the dataclasses."""
-    groups: dict[str, Any] = {}
-    parameters: list[Parameter] = []
+    groups, parameters = dict[str, Any](), list[Parameter]()
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation

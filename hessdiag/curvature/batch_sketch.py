@@ -174,9 +174,8 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
         "value": off.sum(dim=(0, 1)) + own.sum(dim=0),
         # At most, if both vary together.
         "directions": (among.sum(dim=0).sqrt() + own_variance.sum(dim=0).sqrt()).square(),
-        "pairings": _over_pairings(X, batch),
-        "size": torch.sqrt(squares[:, None] * squares),
-    }
+        "pairings": _over_pairings(X, batch), "size": torch.sqrt(squares[:, None] * squares),
+    }  # fmt: skip
     return {key: (each + each.mT).div(2) for key, each in sums.items()}
 
 

@@ -71,8 +71,7 @@ def exact_per_batch(problem: Problem, *, chunk: int) -> Curvature:
                     K[i, :, :, columns] = here.narrow(first, first + size).cross(other)
         left = torch.einsum("bij,lbjck->lbick", S[start : start + size], K)
         right = torch.einsum("lbicj,cjk->lbick", K, S)
-        own = left[:, range(size), :, range(start, start + size)]  # (size, L, N, N)
-        traces = own.diagonal(dim1=2, dim2=3).sum(dim=(0, 2))
+        traces = left[:, range(size), :, range(start, start + size)].diagonal(dim1=2, dim2=3).sum(dim=(0, 2))  # (L,)
         return Sums(norms=(left.flatten(1) @ right.flatten(1).T).cpu().numpy(), traces=traces.cpu().numpy())
 
     sums = sum_over(parts, panel, step="exact panels")

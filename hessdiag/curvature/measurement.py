@@ -19,11 +19,9 @@ from hessdiag.network.torch_state import statistics_of
 from hessdiag.results.records import Record
 
 CHOICES = {
-    "matrix": ("ggn", "hessian"),
-    "per": ("example", "batch"),
-    "mode": ("train", "eval"),
+    "matrix": ("ggn", "hessian"), "per": ("example", "batch"), "mode": ("train", "eval"),
     "method": ("auto", "exact", "sketch", "probe"),
-}
+}  # fmt: skip
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
 # Of a batch whose examples meet in normalisations, some are measured, each within it (about a gradient a cotangent),
@@ -107,11 +105,10 @@ def measure_curvature(problem: Problem, settings: Settings, memory: MemoryBudget
     B, N = problem.batch.size, problem.shape.outputs
     if settings.per == "batch":
         return _measure(problem.as_one_example(), replace(settings, per="example"), memory)
-    shape = problem.shape_of_whole
     settings, count = within_batch(settings, examples=B, outputs=N)
 
     def within(examples: Sequence[int]) -> list[Curvature]:
-        shared = replace(problem, shape=shape, traced=problem.trace(problem.batch))
+        shared = replace(problem, shape=problem.shape_of_whole, traced=problem.trace(problem.batch))
         return [_measure(replace(shared, batch=problem.batch.among_all([i])), settings, memory) for i in examples]
 
     if count == B:

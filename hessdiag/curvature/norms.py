@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 from torch import Tensor
 
@@ -38,9 +39,7 @@ class Curvature:
     method: str = "exact"  # the algorithm that ran
 
     @classmethod
-    def sampled(
-        cls, value: Array, stderr: Array, products: Sequence[int] | int, *, rtol: float | None, reason: str
-    ) -> Curvature:
+    def sampled(cls, value: Array, stderr: Array, products: ArrayLike, *, rtol: float | None, reason: str) -> Curvature:
         """What random directions tell, which is no trace."""
         size = len(value)
         return cls(value, stderr, np.broadcast_to(products, size), np.full(size, math.nan), rtol, reason)
@@ -104,9 +103,8 @@ def mean_of_some(
         value, stderr = ratio * whole, np.hypot(own, np.where(usable, ratio * known.stderr, 0))
         traces = np.full(len(value), math.nan)
     return Curvature(
-        value, stderr, np.sum([part.products for part in (*some, *like)], axis=0), traces,
+        value, stderr, np.sum([part.products for part in (*some, *like)], axis=0), traces, method=some[0].method,
         reason=f"{n} of {of} examples, each within its batch; {some[0].reason.removeprefix('asked for; ')}",
-        method=some[0].method,
     )  # fmt: skip
 
 

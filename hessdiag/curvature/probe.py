@@ -51,15 +51,14 @@ def probe(
     norms: Callable[[int, Sequence[int], Tensor], Array]
     if per == "batch":
         operator, examples = CurvatureOperator(problem, matrix, memory=memory.chunk, seed=seed), 1
-        norms, reason = partial(_norms_of_batch, operator), operator.reason
+        norms, reason = partial(_of_batch, operator), operator.ways.reason
     else:
         products = Products(problem, matrix, seed=seed)
-        norms, reason = partial(_norms_of_examples, problem, products, memory.chunk), products.reason
+        norms, reason = partial(_of_examples, problem, products, memory.chunk), products.reason
 
     def column(j: int, rows: Sequence[int], count: int, stage: str) -> tuple[Array, Array, int]:
         """By all unit vectors, exactly, where these are no more than the probes would be."""
-        block = blocks[j]
-        if block.numel <= count:
+        if (block := blocks[j]).numel <= count:
             value = np.zeros(len(rows))
             for units in torch.split(torch.arange(block.numel), UNITS):
                 probes = (units.unsqueeze(1) == torch.arange(block.numel)).view(1, len(units), *block.shape)
@@ -116,7 +115,7 @@ def hutchinson(norms: Array) -> tuple[Array, Array]:
     return norms.mean(axis=(0, 1)), widening(dof) * np.sqrt(variance / count) / examples
 
 
-def _norms_of_examples(
+def _of_examples(
     problem: Problem, products: Products, memory: int, j: int, rows: Sequence[int], probes: Tensor
 ) -> Array:
     """Probes (B, M, *shape of block j) to squared norms (B, M, rows), in chunks that fit the memory."""
@@ -136,10 +135,10 @@ def _norms_of_examples(
         return np.asarray(torch.cat(pieces).double().cpu().numpy())
 
     found = unless_out_of_memory(measure, examples=max(1, memory // MIN_BYTES))
-    return _norms_of_examples(problem, products, memory // 4, j, rows, probes) if found is None else found
+    return _of_examples(problem, products, memory // 4, j, rows, probes) if found is None else found
 
 
-def _norms_of_batch(operator: CurvatureOperator, j: int, rows: Sequence[int], probes: Tensor) -> Array:
+def _of_batch(operator: CurvatureOperator, j: int, rows: Sequence[int], probes: Tensor) -> Array:
     """The same of the mean over the batch, of probes (1, M, *shape of block j)."""
     blocks, starts, alone = operator.problem.blocks, operator.starts, rows == [j]
     columns = [(starts[j], r) for r in probes[0].reshape(probes.shape[1], -1).to(operator.like)]

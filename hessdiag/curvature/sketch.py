@@ -104,9 +104,8 @@ def _measure(problem: Problem, memory: MemoryBudget, directions: Directions, see
 
 
 def products_of(
-    problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None = None, *,
-    across: bool = False,
-) -> Tensor:  # fmt: skip
+    problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None = None, across: bool = False
+) -> Tensor:
     """z_k^T K S z_m of all blocks, (L, B, m, m); z_k^T A^T K A z_m where the loss has a root.
 
     Those `across` examples are z_ik^T J_i J_j^T S z_jm of any two, (L, B, m, B, m).
@@ -207,8 +206,7 @@ def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
     """s_l of all blocks; none where each example has several output positions."""
     squares = [0.0] * len(problem.blocks)
     for part in problem.batch.narrow(0, SCALED_BY).chunks(1):
-        seen = problem.trace(part)
-        if seen.y.dim() > 2:
+        if (seen := problem.trace(part)).y.dim() > 2:
             return ()
         z = gaussians(seed, "scales of a basis", part.numbers, (1, *seen.y.shape[1:])).to(seen.y)
         if problem.loss.has_root:

@@ -45,7 +45,7 @@ FEW_STEPS, PRODUCT = 12, 2.0  # after which it mostly ends; gradients that a pro
 TAILS = 2.0  # how many times fewer degrees of freedom than of Gaussians
 ROUNDING = 64  # of one number, that eigenvalues are off by at most, relative to the largest
 ZERO = 1e4  # squared roundings, relative to the whole, that a block is at least
-Estimate = tuple[float, float]  # and its standard error
+Estimates = tuple[tuple[float, float], tuple[float, float]]  # trace and norm, each with its standard error
 Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and numel
 
 
@@ -88,9 +88,8 @@ def _pieces(model: nn.Module, block: Block, split: str | None) -> list[Part]:
 
 
 def spectra(
-    problem: Problem, matrix: Matrix, parts: Sequence[Part], memory: MemoryBudget, *, density: bool, rtol: float,
-    seed: int,
-) -> tuple[list[BlockSharpness], str]:  # fmt: skip
+    problem: Problem, matrix: Matrix, parts: list[Part], memory: MemoryBudget, *, density: bool, rtol: float, seed: int
+) -> tuple[list[BlockSharpness], str]:
     """Spectra of parts, and of all together as the last, and which way was taken to them.
 
     Blocks that are nothing beside the whole, factors of the size of rounding, are marked: that of a bias before batch
@@ -108,7 +107,7 @@ def spectra(
         how = f"{outputs} outputs of all examples: all eigenvalues, by Gram matrices in output space"
     else:
         operator = CurvatureOperator(problem, matrix, parts=parts, memory=memory.chunk, seed=seed)
-        how = f"{f'all {P} rows' if P <= DENSE else 'sampled'} by products, {operator.reason}"
+        how = f"{f'all {P} rows' if P <= DENSE else 'sampled'} by products, {operator.ways.reason}"
         if P <= DENSE:
             dense = operator.torch_matmat(torch.eye(P)).double()
             values = [torch.linalg.eigvalsh((dense[rows, rows] + dense[rows, rows].T) / 2) for rows, _ in groups]
@@ -137,9 +136,7 @@ def exact_spectrum(eigenvalues: Array, *, eps: float = 0.0, **of: Any) -> BlockS
     )  # fmt: skip
 
 
-def gram_eigenvalues(
-    problem: Problem, parts: Sequence[Part], starts: Sequence[int], memory: MemoryBudget
-) -> list[Tensor]:
+def gram_eigenvalues(problem: Problem, parts: Sequence[Part], starts: list[int], memory: MemoryBudget) -> list[Tensor]:
     """Non-zero eigenvalues of the Gauss-Newton blocks of parts, and of all together."""
     examples, outputs = problem.batch.size, problem.shape.outputs
     row = outputs * problem.shape.element_size  # bytes of an entry's derivatives, of one example
@@ -191,9 +188,7 @@ class Lanczos:
     """
 
     def __init__(self, rows: slice, first: Tensor, most: int) -> None:
-        self.rows, self.ended = rows, False
-        self.alpha: list[float] = []
-        self.beta: list[float] = []
+        self.rows, self.ended, self.alpha, self.beta = rows, False, list[float](), list[float]()
         self.basis = first.new_empty(min(most, len(first)), len(first))
         self.basis[0] = first / first.norm()
 
@@ -255,8 +250,7 @@ def sampled_spectra(
         if number == 0:
             announce(step, further, gradients=cost * (further + both * PROBES))
     left = remainders(operator, [run for run, *_ in runs], memory, seed)
-    for some, beyond, (_, of) in zip(runs, left, groups, strict=True):
-        (trace, trace_stderr), (norm, norm_stderr) = beyond
+    for some, ((trace, trace_stderr), (norm, norm_stderr)), (_, of) in zip(runs, left, groups, strict=True):
         each = [run.ritz() for run in some]
         high, low = max(each, key=lambda ritz: ritz[0][-1]), min(each, key=lambda ritz: ritz[0][0])
         values, _, weights = (np.array([*zip_longest(*rows, fillvalue=0.0)]).T for rows in zip(*each, strict=True))
@@ -271,9 +265,7 @@ def sampled_spectra(
         )  # fmt: skip
 
 
-def remainders(
-    operator: CurvatureOperator, runs: Sequence[Lanczos], memory: int, seed: int
-) -> Iterator[tuple[Estimate, Estimate]]:
+def remainders(operator: CurvatureOperator, runs: Sequence[Lanczos], memory: int, seed: int) -> Iterator[Estimates]:
     """Trace and norm, each with its standard error, of what the vectors V of each run leave of its block."""
     if operator.matrix == "ggn":
         count = min(GRADIENTS, max(4, memory // (2 * operator.shape[0] * operator.like.element_size())))
@@ -321,7 +313,7 @@ def _signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return 2 * torch.randint(0, 2, shape, generator=generator, dtype=torch.int8) - 1
 
 
-def _mean(values: Tensor) -> Estimate:
+def _mean(values: Tensor) -> tuple[float, float]:
     """Mean and standard error, as wide as few heavy-tailed values make it."""
     count = len(values)
     error = float(values.std()) / count**0.5 if count > 1 else np.inf

@@ -260,8 +260,7 @@ class Batch:
             return replace(batch, as_one=True, structure=True)
         if not batch.tensors:
             raise HessdiagError("inputs hold no tensor: pass tensors, as of torch.as_tensor, in a tuple or dict")
-        batch = batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))
-        if not batch.leaves:
+        if not (batch := batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))).leaves:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
         size, targets = len(batch.leaves[0]) if batch.leaves[0].dim() else 0, batch.targets
         if targets is not None and shares_dimension(targets, size):
@@ -635,8 +634,7 @@ def _arguments(inputs: Any, examples: str) -> tuple[tuple[tuple[Any, ...], Mappi
 
 def _common_size(tensors: Sequence[Tensor]) -> int:
     """The number of examples that all tensors agree about."""
-    sizes = {tuple(t.shape[:1]) for t in tensors}
-    if len(sizes) > 1 or () in sizes:
+    if len(sizes := {tuple(t.shape[:1]) for t in tensors}) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         how = 'must be the same batch, or pass batch_dim, or examples="one" where all of them together are one example'
         raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension {how}")

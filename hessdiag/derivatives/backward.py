@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -189,8 +189,7 @@ def _formed_in_pieces(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi:
     piece = max(1, PIECE // (T * (d + C * n) * phi.element_size()))
     pieces = (torch.split(x, piece * (len(x) // B)), torch.split(phi, piece), torch.split(J, piece))
     for some, back, formed in zip(*pieces, strict=True):
-        u = _patches(module, some, examples=len(back))
-        torch.bmm(back.reshape(-1, C * n, T), u.mT, out=formed)
+        torch.bmm(back.reshape(-1, C * n, T), _patches(module, some, examples=len(back)).mT, out=formed)
     return DenseJacobian(J.view(B, C, n * d), size=x_size * phi_size)
 
 
@@ -225,8 +224,7 @@ def unfold(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
     for axis in range(spatial):
         reach = (module.kernel_size[axis] - 1) * module.dilation[axis] + 1
         x = x.unfold(2 + axis, reach, module.stride[axis])[..., :: module.dilation[axis]]
-    sites = tuple(range(2, 2 + spatial))
-    kernel = tuple(range(2 + spatial, 2 + 2 * spatial))
+    sites, kernel = tuple(range(2, 2 + spatial)), tuple(range(2 + spatial, 2 + 2 * spatial))
     return x.permute(0, 1, *kernel, *sites).flatten(2 + spatial).flatten(1, 1 + spatial)  # (N, in k, T)
 
 
@@ -250,8 +248,7 @@ class FunctionalModel:
         # Buffers too: a forward pass that binds a new tensor to one would leave a dead functorch wrapper behind.
         for path, module in model.named_modules():
             for name, buffer in module.named_buffers(path, recurse=False, remove_duplicate=False):
-                kept = self._counters if buffer.dim() == 0 else self._constants
-                kept[name] = buffer.detach().clone()
+                (self._counters if buffer.dim() == 0 else self._constants)[name] = buffer.detach().clone()
 
     def differentiable(self) -> None:
         """Let the model differentiate in its forward pass, by weights that are constants too."""
@@ -260,14 +257,10 @@ class FunctionalModel:
 
     def __call__(self, values: Mapping[str, Tensor], batch: Batch) -> Tensor:
         """Outputs (B, *out) with the named parameters set to `values`."""
-        swapped = {slot: value for name, value in values.items() for slot in self._slots[name]}
-        swapped |= {name: counter.clone() for name, counter in self._counters.items()}
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return functional_call(self.model, {**self._constants, **swapped}, args, kwargs, tie_weights=False)
-
+        held = self._constants | {slot: value for name, value in values.items() for slot in self._slots[name]}
+        held |= {name: counter.clone() for name, counter in self._counters.items()}
         with emptied(self._caches):
-            return batch.call(call)
+            return batch.call(lambda *args, **how: functional_call(self.model, held, args, how, tie_weights=False))
 
     def leaves_and_outputs(self, at: Mapping[str, Tensor], batch: Batch) -> tuple[Values, Tensor]:
         """Copies of values that gradients are taken in, and the outputs there."""

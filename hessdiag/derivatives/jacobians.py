@@ -185,8 +185,7 @@ class LookupJacobian(Jacobian):
         """
         rows, places = _distinct(numbers)
         B, C, _, n = phi.shape
-        summed = phi.new_zeros(B, C, rows.shape[1], n)
-        summed.scatter_add_(2, places[:, None, :, None].expand_as(phi), phi)
+        summed = phi.new_zeros(B, C, rows.shape[1], n).scatter_add_(2, places[:, None, :, None].expand_as(phi), phi)
         if padding is not None:
             summed.masked_fill_((rows == padding)[:, None, :, None], 0)
         fitted, size = fitting(summed)
@@ -284,9 +283,7 @@ def merge(parts: Sequence[Jacobian]) -> Jacobian:
 
 def fitting(values: Tensor) -> tuple[Tensor, float]:
     """Values whose squares fit their dtype, and their size: deep networks leave the range of float32."""
-    if values.dtype == torch.float64:
-        return values, 1.0
-    largest = largest_entry(values)
+    largest = 1.0 if values.dtype == torch.float64 else largest_entry(values)
     if SMALL < largest < 1 / SMALL or largest == 0 or not math.isfinite(largest):
         return values, 1.0
     return values / largest, largest

@@ -93,8 +93,7 @@ class Loss:
         """Where the outputs are, and the gradient there with its graph."""
         with torch.enable_grad():
             at = y.detach().clone().requires_grad_()
-            value = self.value(at, targets).sum()
-            if not value.requires_grad:
+            if not (value := self.value(at, targets).sum()).requires_grad:
                 return at, torch.zeros_like(at)
             (gradient,) = torch.autograd.grad(value, at, create_graph=True, materialize_grads=True)
         return at, gradient
@@ -406,11 +405,9 @@ class CallableLoss(Loss):
     def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
         """Of all examples at once, where that is the same: second derivatives of one after the other take longer."""
         apart = super()._gradient(y, targets)
-        if len(y) == 1:
-            return apart
         with suppress(*REFUSALS):  # unless it reads one example at a time
-            found = Loss._gradient(self.together, y, targets)
-            return found if _alike(found[1], apart[1]) else apart
+            if len(y) > 1 and _alike((found := Loss._gradient(self.together, y, targets))[1], apart[1]):
+                return found
         return apart
 
     def _one(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
@@ -495,8 +492,7 @@ def resolve_loss(
 
 def _of_function(function: LossFunction, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
     """A function's loss, of one example or of the whole batch, as it takes many targets with outputs of few in turn."""
-    chosen = CallableLoss(function, reading)
-    written = 1
+    chosen, written = CallableLoss(function, reading), 1
     with suppress(*REFUSALS), torch.enable_grad(), Noise() as drawn:
         few = chosen.of_all(y.clone().requires_grad_(), None if targets is None else targets[: len(y)])
         written = numbers_written(few)
@@ -579,9 +575,7 @@ def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Read
     raise HessdiagError(f"{message} {how}")
 
 
-def _cross_entropy_of(
-    module: nn.CrossEntropyLoss, y: Tensor, targets: Tensor, reading: Reading, *, name: str
-) -> CrossEntropy:
+def _cross_entropy_of(module: nn.CrossEntropyLoss, y: Tensor, targets: Tensor, reading: Reading, *, name: str) -> Loss:
     """`nn.CrossEntropyLoss` of one example at a time, or an example's share in it as it averages over a whole batch."""
     weight, reduction = module.weight, module.reduction
     dim = class_dimension(y, targets, asked=reading.class_dim, usual=reading.usual, ignore_index=module.ignore_index)

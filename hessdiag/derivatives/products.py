@@ -245,7 +245,6 @@ class CurvatureOperator(LinearOperator):  # type: ignore[misc]
         self.problem, self.matrix, self.memory, self.around = problem, matrix, memory, around
         few = replace(problem, batch=problem.batch.narrow(0, CHECKED))
         self.ways = Products(few.as_one_example(), matrix, seed=seed)
-        self.reason = self.ways.reason
         self.parts = tuple(parts) or tuple(Part(block.name, block) for block in problem.blocks)
         self.names = tuple(part.name for part in self.parts)
         self.at: Values = {b.name: block_parameter(problem.model, b).detach() for b in problem.blocks}

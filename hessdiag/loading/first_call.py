@@ -94,7 +94,6 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     loss, targets = batch.loss_of(loss), batch.targets
     usual = "random-quadratic" if targets is None else "mse" if targets.is_floating_point() else "cross-entropy"
     plain = Road(usual if loss is None else loss, batch.output)
-    own = loss == "model" or (loss is None and targets is None)
     try:
         some, returned = batch.look(model, settings.per)
     except Exception:  # of which the first call tells
@@ -104,7 +103,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     masked = bare and bool((returned == -math.inf).any())
     runs = bare and some.one_after_the_other(model, returned, fixed_statistics(), seeded_rng(0))
     plain = replace(plain, draws=some.noise, masked=masked, returned_at=0 if some.dims else -1 if runs else int(second))
-    if own:
+    if loss == "model" or (loss is None and targets is None):
         return _road_of_own(model, returned, some, settings, asked=loss == "model") or plain
     named: Any = F.cross_entropy if plain.loss == "cross-entropy" else plain.loss
     lost = False
@@ -125,11 +124,9 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             try:
                 some.read(returned)
             except HessdiagError:
-                what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}"
-                raise CoupledError(
-                    f"the loss cannot be called with what the model returned, {what}, and targets ({one_line(error)}):"
-                    " write it for these, or name the output that it is of, as in output=0 (--output 0)"
-                ) from error
+                what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}, and targets ({one_line(error)})"
+                how = "write it for these, or name the output that it is of, as in output=0 (--output 0)"
+                raise CoupledError(f"the loss cannot be called with what the model returned, {what}: {how}") from error
             return plain
     with seeded_rng(0):  # its calls draw, too
         return replace(plain, loss=named).of_all(model, batch, some, returned, settings.per)
@@ -180,9 +177,7 @@ def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Se
     return Road(_itself, Layout.of(returned, size=some.rows, pick=own_loss), together=True, draws=some.noise)
 
 
-def _is_that(
-    loss: str | LossFunction, part: Batch, returned: Tensor, sent: Tensor, value: Tensor, settings: Settings
-) -> bool:
+def _is_that(loss: Any, part: Batch, returned: Tensor, sent: Tensor, value: Tensor, settings: Settings) -> bool:
     """Whether a known loss has this value, and this gradient in the outputs, as the model returned them."""
     found, gradient, labels = part.read(returned), part.read(sent).y, part.targets
     try:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from hessdiag import init
 from hessdiag.arguments import few, kind_of
@@ -34,10 +34,9 @@ Scheme = str | Callable[..., object]
 Say = Callable[[str], None]
 AS_BUILT = "as built"
 CALLED = {
-    "weight": "called with every weight, biases set to zero",
+    "weight": "called with every weight, biases set to zero", "model": "called once, with the whole model",
     "module": "called with every module, as by model.apply",
-    "model": "called once, with the whole model",
-}
+}  # fmt: skip
 NAMES = dict.fromkeys(("module", "m", "layer"), "module") | dict.fromkeys(("model", "net", "network"), "model")
 ADVICE = "name its first parameter weight, module or model, for what it is to be called with"
 
@@ -67,9 +66,8 @@ def name_of(scheme: Scheme) -> str:
 
 
 def apply_function(
-    model: nn.Module, function: NamedFunction, *, generator: torch.Generator | None = None,
-    say: Say = lambda message: None,
-) -> nn.Module:  # fmt: skip
+    model: nn.Module, function: NamedFunction, *, generator: Generator | None = None, say: Say = lambda message: None
+) -> nn.Module:
     """Initialise a model by a user's function of a weight, a module or the model, in place.
 
     A generator seeds torch's global random state, which such functions draw from. `say` is told what the function was

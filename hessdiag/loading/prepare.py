@@ -110,9 +110,7 @@ def random_inputs(network: Network, source: ModelSource, *, batch_size: int, see
     return Batch.of(network.inputs(batch_size, stream(seed, "inputs")), None)
 
 
-def random_targets(
-    y: Tensor, batch_size: int, *, loss: str | None, class_dim: int | None = None, seed: int
-) -> Tensor | None:
+def random_targets(y: Tensor, batch_size: int, *, loss: str | None, class_dim: int | None, seed: int) -> Tensor | None:
     """Random labels, or values from N(0, 1), for outputs like `y` (B, *out); None where the loss compares with none."""
     generator = stream(seed, "targets")
     if loss == "mse":

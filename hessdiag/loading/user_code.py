@@ -73,11 +73,8 @@ def load_function(reference: str, *, what: str) -> NamedFunction:
         raise HessdiagError(f"{label}: name a function, as in package.module:function or ./file.py:function")
     is_file = place.endswith(".py") or "/" in place or os.sep in place
     folder = str(Path(place).resolve().parent if is_file else Path.cwd())
-    if is_file:
-        module = _run_file(Path(place), label, folder)
-    else:
-        with foreign_code(label, folder):
-            module = importlib.import_module(place)
+    with foreign_code(label, folder):
+        module = _run_file(Path(place), label) if is_file else importlib.import_module(place)
     try:
         found = attrgetter(name)(module)
     except AttributeError as error:
@@ -129,7 +126,7 @@ def _place(error: BaseException, folder: str) -> str:
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-def _run_file(path: Path, label: str, folder: str) -> ModuleType:
+def _run_file(path: Path, label: str) -> ModuleType:
     """The module that a file makes; run again only when the file has changed."""
     if not path.is_file():
         raise HessdiagError(f"{label}: {missing_file(path)}")
@@ -140,8 +137,7 @@ def _run_file(path: Path, label: str, folder: str) -> ModuleType:
             raise HessdiagError(f"{label}: {str(path)!r} is no Python file: name one that ends in .py")
         sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look their own module up
         try:
-            with foreign_code(label, folder):
-                spec.loader.exec_module(sys.modules[name])
+            spec.loader.exec_module(sys.modules[name])
         except BaseException:
             del sys.modules[name]
             raise

@@ -53,8 +53,7 @@ class StridedLeNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Images (B, in_channels, 32, 32) to outputs (B, classes)."""
         x = F.relu(self.conv1(x))  # (B, 6, 14, 14)
-        x = F.relu(self.conv2(x))  # (B, 16, 5, 5)
-        x = x.flatten(1)  # (B, 400)
+        x = F.relu(self.conv2(x)).flatten(1)  # (B, 16, 5, 5), (B, 400)
         x = F.relu(self.fc1(x))  # (B, 120)
         x = F.relu(self.fc2(x))  # (B, 84)
         return self.fc3(x)  # type: ignore[no-any-return]  # (B, classes)
@@ -91,7 +90,6 @@ class StridedAlexNet(nn.Module):
         """Images (B, in_channels, 32, 32) to outputs (B, classes)."""
         for layer in (self.conv1, self.conv2, self.conv3, self.conv4, self.conv5):
             x = F.relu(layer(x))  # (B, 64, 8, 8), (B, 192, 4, 4), (B, 384, 2, 2), (B, 256, 2, 2), (B, 256, 1, 1)
-        x = x.flatten(1)  # (B, 256)
-        x = F.relu(self.fc1(x))  # (B, 4096)
+        x = F.relu(self.fc1(x.flatten(1)))  # (B, 256), (B, 4096)
         x = F.relu(self.fc2(x))  # (B, 4096)
         return self.fc3(x)  # type: ignore[no-any-return]  # (B, classes)

@@ -155,11 +155,10 @@ class PreconditionedBlock(nn.Module):
         n, w, m = block.fan_in, block.inner, block.fan_out
         self.alpha, self.beta = block.alpha, block.beta
         power = 2 if curvature else 1
-        c = block.beta**power
+        c, constant = block.beta**power, block.alpha**power
         self.shortcut: nn.Module = nn.Identity()
         if block.projects:
             pooled = block.stride**2  # entries of which the shortcut takes the mean
-            constant = block.alpha**power
             projection = convolution(n, m, 1, c=constant / pooled if printed else constant)
             scale = Scale((1.0 if printed else (m / n) ** 0.25) * math.sqrt(pooled / constant))
             self.shortcut = nn.Sequential(_pool(block), ChannelBias(n), projection, scale)
@@ -204,8 +203,7 @@ class PreconditionedResNet(nn.Module):
         self.stem = convolution(3, base, kernel, c=1.0, stride=stride, bias=True)
         self.stem_scale = Scale(kernel**-0.5)  # the stem's kernel is not the typical one (Section 6.2)
         plan = bottlenecks(depth, base=base)
-        blocks = [PreconditionedBlock(block, printed=printed, curvature=curvature) for block in plan]
-        self.blocks = nn.Sequential(*blocks)
+        self.blocks = nn.Sequential(*[PreconditionedBlock(b, printed=printed, curvature=curvature) for b in plan])
         self.last_scale = Scale(math.sqrt(2))  # undoes the ReLU
         self.last_bias = ChannelBias(plan[-1].fan_out)
         self.dropout = nn.Dropout(dropout)
@@ -217,8 +215,7 @@ class PreconditionedResNet(nn.Module):
         """Images (B, 3, side, side) to outputs (B, classes)."""
         x = self.stem_scale(self.stem(self.input_scale(x)))  # (B, 64, side / 4, side / 4)
         x = self.blocks(x)  # (B, 2048, side / 32, side / 32)
-        x = self.last_bias(self.last_scale(x.relu()))
-        x = x.mean(dim=(2, 3))  # (B, 2048)
+        x = self.last_bias(self.last_scale(x.relu())).mean(dim=(2, 3))  # (B, 2048)
         return self.output(self.fc(self.dropout(x)))  # type: ignore[no-any-return]  # (B, classes)
 
 
@@ -281,8 +278,7 @@ class RescaleNet(nn.Module):
     ) -> None:
         super().__init__()
         self.input_size = (3, side, side)
-        base = channels(width, side)
-        small = side <= SMALL_SIDE
+        base, small = channels(width, side), side <= SMALL_SIDE
         kernel, stride = (3, 1) if small else (7, 2)
         self.stem = nn.Conv2d(3, base, kernel, stride=stride, padding=kernel // 2, bias=False)
         nn.init.kaiming_normal_(self.stem.weight)

@@ -30,10 +30,8 @@ DOWNLOADING = ("pretrained", "pretrained_cfg", "pretrained_backbone", "checkpoin
 Size = tuple[int, ...] | None  # shape of one example, where it is known
 USUAL_LENGTH = 64  # tokens of one example
 USUAL_SIDE = 224  # pixels, where the configuration does not say
-FORMS = (
-    "lenet, mlp:784-384-64-10, package.module:function, ./file.py:function, timm:NAME, torchvision:NAME or"
-    " hf:CONFIG.json, a configuration saved with save_pretrained (nothing is downloaded)"
-)
+SAVED = "hf:CONFIG.json, a configuration saved with save_pretrained (nothing is downloaded)"
+FORMS = f"lenet, mlp:784-384-64-10, package.module:function, ./file.py:function, timm:NAME, torchvision:NAME or {SAVED}"
 
 
 @dataclass(frozen=True)
@@ -188,9 +186,8 @@ def as_size(value: Any) -> Size:
     ((784,), (3, 32, 32), None)
     """
     sizes = (value,) if isinstance(value, int) else value
-    if not isinstance(sizes, (tuple, list)) or not sizes:
-        return None
-    whole = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes)
+    several = isinstance(sizes, (tuple, list)) and len(sizes) > 0
+    whole = several and all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes)
     return tuple(sizes) if whole else None
 
 

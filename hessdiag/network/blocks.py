@@ -112,15 +112,13 @@ def _classify(model: nn.Module, name: str, slots: list[tuple[str, str]], *, vect
         return f"{what} in {layer}: neither a weight matrix, a bias nor a scalar"
     holders = [model.get_submodule(p) for p, _ in slots]
     attribute = slots[0][1]
-    same_name = all(a == attribute for _, a in slots)
+    ruled = not other and {a for _, a in slots} in ({"weight"}, {"bias"}) and _share_rule(holders)
     fan_in, fan_out, kernel = fans_of(module, attribute, parameter)
     return Block(
         name=name, kind=kind, owners=tuple(p for p, _ in slots), attribute=attribute, layer=type(module).__name__,
         shape=tuple(parameter.shape), numel=parameter.numel(), fan_in=fan_in, fan_out=fan_out, kernel=kernel,
         groups=int(getattr(module, "groups", 1)) if hasattr(module, "kernel_size") else 1,
-        structured=kind == "scalar"
-        or (not other and same_name and attribute in ("weight", "bias") and _share_rule(holders)),
-        looked_up=kind == "weight" and any(map(looks_up, holders)),
+        structured=kind == "scalar" or ruled, looked_up=kind == "weight" and any(map(looks_up, holders)),
     )  # fmt: skip
 
 
@@ -138,8 +136,7 @@ def _kind(module: nn.Module, attribute: str, parameter: nn.Parameter) -> Kind | 
         return "scalar"
     if parameter.dim() > 1:
         return "weight"
-    normalises = "Norm" in type(module).__name__
-    return "bias" if "bias" in attribute and not normalises and parameter.dim() == 1 else None
+    return "bias" if "bias" in attribute and "Norm" not in type(module).__name__ and parameter.dim() == 1 else None
 
 
 # Kinds of layers: how many channels their weights join, and how the weights are stored.

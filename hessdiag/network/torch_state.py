@@ -52,8 +52,7 @@ def measuring(
     """
     if (default := torch.get_default_device().type) != "cpu":
         raise HessdiagError(f"torch's default device is {default}: measure inside `with torch.device('cpu'):`")
-    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
-    plain = _without_cudnn if recurrent else nullcontext()
+    plain = _without_cudnn if any(isinstance(module, nn.RNNBase) for module in model.modules()) else nullcontext()
     with _process_wide, plain, torch.inference_mode(False), torch.enable_grad(), ExitStack() as stack:
         for device in sorted({"cpu", *(parameter.device.type for parameter in model.parameters())}):
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -410,8 +409,7 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
 
     The second derivatives of torch's own kernel are wrong: its Hessian is not symmetric.
     """
-    axes = [axis for axis in range(v.dim()) if axis != dim]
-    return v * (g / v.square().sum(axes, keepdim=True).sqrt())
+    return v * (g / v.square().sum([axis for axis in range(v.dim()) if axis != dim], keepdim=True).sqrt())
 
 
 def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
@@ -502,19 +500,16 @@ def fixed_statistics() -> Iterator[list[bool]]:
 @contextmanager
 def statistics_of(model: nn.Module, call: Callable[[], object]) -> Iterator[None]:
     """Let batch normalisation take the statistics, as constants, that it takes in `call` of the model."""
-    taken: list[tuple[Tensor, Tensor]] = []
-    left: list[tuple[Tensor, Tensor]] = []
+    taken, left = list[tuple[Tensor, Tensor]](), list[tuple[Tensor, Tensor]]()
 
     def take(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        given = _norm_arguments(args, kwargs)
-        if given["training"]:
+        if (given := _norm_arguments(args, kwargs))["training"]:
             x, axes = input.detach(), [0, *range(2, input.dim())]
             taken.append((x.mean(axes), x.var(axes, correction=0)))
         return _normalised(input, given, own=given["training"])
 
     def hold(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        given = _norm_arguments(args, kwargs)
-        if given["training"]:
+        if (given := _norm_arguments(args, kwargs))["training"]:
             given["running_mean"], given["running_var"] = left.pop(0)
         return _normalised(input, given, own=False)
 
@@ -545,8 +540,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: 
     mask = given.get("attn_mask")
     if mask is not None and mask.dtype == torch.bool:  # which the plain products would add, as 0 and 1
         given["attn_mask"] = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
-    attend: Any = torch.ops.aten._scaled_dot_product_attention_math.default
-    y: Tensor = attend(query, key, value, **given)[0]
+    y: Tensor = torch.ops.aten._scaled_dot_product_attention_math.default(query, key, value, **given)[0]
     as_given = query.dim() < 4 or query.is_contiguous()  # else it lies as queries do: models take views of it
     return y if as_given else y.transpose(1, 2).contiguous().transpose(1, 2)
 
@@ -555,10 +549,6 @@ _TORCHS = F.multi_head_attention_forward
 # As torch has it, where rows of which all is masked attend to nothing, in plain products.
 _NAMES = vars(F) | {"scaled_dot_product_attention": _attention, "has_torch_function": lambda _: False}
 _attend_of_torch = FunctionType(_TORCHS.__code__, _NAMES, argdefs=_TORCHS.__defaults__)
-
-
-def _multi_head_attention(*args: Any, **kwargs: Any) -> Any:
-    return _attend_of_torch(*args, **kwargs | {"training": False})
 
 
 def _bind(tensor: Tensor, value: Tensor) -> None:
@@ -579,6 +569,6 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     F.group_norm: torch.group_norm,  # of one example also groups of one number
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
-    F.multi_head_attention_forward: _multi_head_attention,
+    F.multi_head_attention_forward: lambda *args, **kwargs: _attend_of_torch(*args, **kwargs | {"training": False}),
     torch.Tensor.data.__set__: _bind,  # type: ignore[attr-defined]
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -79,9 +79,8 @@ class Trace:
 
 
 def trace(
-    model: nn.Module, batch: Batch, owners: Collection[str], *, keep_outputs: bool = False,
-    in_common: Collection[str] = (),
-) -> Trace:  # fmt: skip
+    model: nn.Module, batch: Batch, owners: Iterable[str], *, keep_outputs: bool = False, in_common: Container[str] = ()
+) -> Trace:
     """Run the model forward on a batch, with hooks on the modules at the paths `owners`.
 
     Those `in_common` are embeddings that look (T,) rows up for all examples together.
@@ -89,7 +88,7 @@ def trace(
     calls: list[LayerCall] = []
     with ExitStack() as hooks:
         for owner in owners:
-            watch = _Watch(owner, calls.append, keep_outputs, batch.rows or 1, owner in in_common)
+            watch = _Watch(owner, calls, keep_outputs, batch.rows or 1, owner in in_common)
             module = model.get_submodule(owner)
             hooks.enter_context(module.register_forward_pre_hook(watch.before, with_kwargs=True))
             # First of all hooks: one of the user's, such as a multiplier, may change what the layer itself wrote.
@@ -208,9 +207,8 @@ def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangen
     except Exception as error:
         if is_out_of_memory(error) or "heckpoint" in str(error):  # of which `preserve` knows more
             raise
-        raise BackwardError(
-            f"the model's backward pass fails ({one_line(error)}): make model(inputs).sum().backward() run"
-        ) from error
+        what = f"the model's backward pass fails ({one_line(error)})"
+        raise BackwardError(f"{what}: make model(inputs).sum().backward() run") from error
 
 
 def _in_pieces(
@@ -231,18 +229,14 @@ def _in_pieces(
 
 def writes_outputs(y: Tensor | GradientEdge, edge: GradientEdge) -> bool:
     """Whether what is written at an edge is the outputs themselves."""
-    if isinstance(y, GradientEdge):
-        return y == edge
-    return y.grad_fn is edge.node and y.output_nr == edge.output_nr
+    return y == edge if isinstance(y, GradientEdge) else y.grad_fn is edge.node and y.output_nr == edge.output_nr
 
 
 class _Watch:
     """The pair of hooks of one module; the first hands the aliased input over to the second."""
 
-    def __init__(
-        self, owner: str, record: Callable[[LayerCall], None], keep_outputs: bool, examples: int, in_common: bool
-    ) -> None:
-        self.owner, self.record, self.keep_outputs = owner, record, keep_outputs
+    def __init__(self, owner: str, calls: list[LayerCall], keep_outputs: bool, examples: int, in_common: bool) -> None:
+        self.owner, self.calls, self.keep_outputs = owner, calls, keep_outputs
         self.examples, self.in_common = examples, in_common
         self.entered: Tensor | None = None
         self.edge: GradientEdge | None = None
@@ -285,7 +279,7 @@ class _Watch:
             version=self.entered._version,
         )  # fmt: skip
         self.entered = self.edge = None
-        self.record(call)
+        self.calls.append(call)
 
 
 @dataclass(frozen=True)
@@ -350,9 +344,8 @@ class NetworkShape:
 
         Where they are `drawn`, those in the outputs are not held.
         """
-        room = memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)
         held = self.written - self.returned + self.dense - drawn * self.outputs
-        return max(0, room) // max(self.element_size * held, 1)
+        return max(0, memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)) // max(self.element_size * held, 1)
 
     def chunk(self, cotangents: int, *, memory: int) -> int:
         """Examples that fit into `memory` bytes at once, at least 1."""
@@ -413,8 +406,7 @@ def try_model(
         if isinstance(error, HessdiagError) or is_out_of_memory(error):
             raise
         own = error
-    theirs = _failure(partial(tried.run, model))  # what the model itself has against these inputs, unwatched
-    if theirs is None:
+    if (theirs := _failure(partial(tried.run, model))) is None:  # what the model has against these inputs, unwatched
         raise own
     if isinstance(theirs, HessdiagError) or is_out_of_memory(theirs) or not (name or isinstance(theirs, REFUSALS)):
         raise theirs
@@ -480,8 +472,7 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
         except Exception:
             break
         strange = [call for call in seen.calls if call.input_edge is None and call.x.shape[:1] != (few.size,)]
-        rows = {call.owner for call in strange if call.x.dim() == 1 and not few.as_one}
-        if not rows or in_common:
+        if not (rows := {call.owner for call in strange if call.x.dim() == 1 and not few.as_one}) or in_common:
             owners = {call.owner for call in strange}
             return seen, frozenset(block.name for block in lookups if owners & {*block.owners}), in_common
         in_common = frozenset(rows)
@@ -503,8 +494,7 @@ class _FirstBroken(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.within: list[str] = []  # paths of the modules that are being called
-        self.behind = ""  # that of the last one
-        self.found = ""
+        self.behind, self.found = "", ""  # path of the last one; what is told
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__.strip("_")

@@ -48,8 +48,7 @@ class Processes:
     def shares(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """This process's share of every batch that has one."""
         for batch in batches:
-            mine = self.share(batch.size)
-            if mine.start < mine.stop:
+            if (mine := self.share(batch.size)).start < mine.stop:
                 yield batch.narrow(mine.start, mine.stop)
 
     def gather(self, measure: Callable[[], T]) -> list[T]:

@@ -165,9 +165,7 @@ def uncounted(invariant: Sequence[str]) -> list[str]:
     return [f"{who} before a normalisation {do} not count: scale does not matter there."] if invariant else []
 
 
-def _difference(
-    kept: Sequence[BlockReport], curved: Sequence[BlockReport], factor: tuple[float, float, float]
-) -> list[str]:
+def _difference(kept: list[BlockReport], curved: list[BlockReport], factor: tuple[float, float, float]) -> list[str]:
     """How far the curvatures of weights are apart: roots of σ², of which `factor` has the largest over the smallest."""
     if len(curved) < 2:
         return [] if len(kept) > 1 else ["Too few layers count to judge differences in curvature."]

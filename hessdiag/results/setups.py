@@ -101,11 +101,10 @@ class Setups(Record):
         count = len(reports)
         between = maps.std(axis=0, ddof=1) if count > 1 else np.full(maps.shape[1:], np.nan)
         return cls(
-            names=first.heatmap.names, numel=first.heatmap.numel,
+            names=first.heatmap.names, numel=first.heatmap.numel, **{key: getattr(first, key) for key in SHARED},
             columns={key: np.array([[getattr(b, key) for b in r.weights] for r in reports]) for key in COLUMNS},
             frobenius_sq=maps.mean(axis=0), frobenius_sq_stderr=between / np.sqrt(count),
             estimator_stderr=np.sqrt((noise**2).sum(axis=0)) / count, seed=first.seed,
-            **{key: getattr(first, key) for key in SHARED},
         )  # fmt: skip
 
 
@@ -147,9 +146,7 @@ class SchemeCheck(Record):
         invariant: weights before a normalisation, on whose scale the network does not depend: spreads leave them out.
     """
 
-    derived: ClassVar[tuple[str, ...]] = (
-        "init", "spreads", "ratio", "output_sq_mean", "output_variance_mean", "saturates",
-    )  # fmt: skip
+    derived = ("init", "spreads", "ratio", "output_sq_mean", "output_variance_mean", "saturates")
 
     setups: Setups
     output_sq: Array
@@ -315,11 +312,10 @@ class InitCheck(Printed, Record):
 
     def _cells(self, scheme: SchemeCheck) -> list[str]:
         sigma, gamma, nu = (scheme.spread(key) for key in KEYS)
-        return [
-            f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init,
-            short(sigma.value) + ("" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"),
-            *map(short, (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean, scheme.output_variance_mean)),
-        ]
+        name = f"{scheme.init} {MARK}" if scheme is self.checked else scheme.init
+        room = "" if math.isnan(sigma.low) else f" ({short(sigma.low)}–{short(sigma.high)})"
+        others = (gamma.value, nu.value, scheme.ratio, scheme.output_sq_mean, scheme.output_variance_mean)
+        return [name, short(sigma.value) + room, *map(short, others)]
 
 
 def ranked(schemes: Sequence[SchemeCheck]) -> tuple[SchemeCheck, ...]:

@@ -132,8 +132,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 def _table_lines(table: TextTable, width: int | None) -> list[str]:
     cells = [[printable(cell) for cell in row] for row in (table.titles, *table.rows)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
-    kept = len(widths)
-    missing = ""
+    kept, missing = len(widths), ""
     if width is not None:
         while kept > 2 and min(widths[0], MIN_NAME) + sum(GAP + each for each in widths[1:kept]) > width:
             kept -= 1

@@ -83,7 +83,6 @@ def transformers_callback(
         HessdiagError: transformers is not installed.
     """
     library = import_library("transformers", label="transformers_callback", install="'hessdiag[trainer]'")
-    read = read_batch or read_labels
 
     class TransformersMonitor(library.TrainerCallback):  # type: ignore[misc,name-defined]
         """The library's callback with a monitor, once training has begun."""
@@ -100,7 +99,7 @@ def transformers_callback(
             def see(module: nn.Module, positional: tuple[Any, ...], batch: dict[str, Any]) -> None:
                 if self.step is not None and module.training and not positional:
                     step, self.step = self.step, None
-                    inputs, targets = read(model, batch)
+                    inputs, targets = (read_batch or read_labels)(model, batch)
                     monitor.step(inputs, targets, step=step)
 
             self.watching = model.register_forward_pre_hook(torch.compiler.disable(see), with_kwargs=True)  # type: ignore[no-untyped-call]

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Record = dict[str, float | str]
 Log = Callable[[Record, int], object]
 QUANTITIES = {"sigma2": "avg_sq_singular_value", "sigma2_stderr": "stderr", "gamma": "gamma", "nu": "nu"}
-SPREADS = ("sigma2", "gamma", "nu")
 TOLERANCE = 1e-3  # of the largest eigenvalue
 RTOL, MAX_PRODUCTS = 0.1, 40  # of networks with many outputs, where norms are sampled
 
@@ -148,8 +147,7 @@ class Monitor:
         self._read = reader(self.model, batch_dim, "batch", None)
         self._logs = [_log(each) for each in (log if isinstance(log, (list, tuple)) else [log])]
         self._cadence, self._examples = Cadence(every, float(overhead)), examples
-        self._steps = 0
-        self._optimizer, self._start = optimizer, None
+        self._steps, self._optimizer, self._start = 0, optimizer, None
         self._before: dict[str, Tensor] = {}
 
     def step(self, inputs: Inputs, targets: Inputs | None = None, *, step: int | None = None) -> Record | None:
@@ -265,14 +263,13 @@ def flat(report: Report) -> Record:
 
     The same network gives the same keys in the same order, whatever was found.
     """
-    counts = Counter(finding.severity for finding in report.findings)
-    verdict = report.verdict
+    counts, verdict = Counter(finding.severity for finding in report.findings), report.verdict
     record: Record = {"verdict": verdict.level, "balance": verdict.balance.level}
     record["findings"] = " ".join(dict.fromkeys(finding.rule for finding in report.findings))
     record |= {f"findings/{severity}": float(counts[severity]) for severity in GRAVITY}
     if report.signals is not None:
         record["loss"] = report.signals.initial_loss
-    record |= {f"spread/{key}": report.spread[QUANTITIES[key]] for key in SPREADS}
+    record |= {f"spread/{key}": report.spread[QUANTITIES[key]] for key in ("sigma2", "gamma", "nu")}
     for key, attribute in QUANTITIES.items():
         record |= {f"{key}/{block.name}": float(getattr(block, attribute)) for block in report.blocks}
     return record

@@ -411,12 +411,11 @@ def draw_ratios(setups: Setups) -> Figure:
     blocks = ratio.shape[1]
     columns = blocks if blocks <= 5 else min(7, math.ceil(math.sqrt(1.2 * blocks)))
     rows = math.ceil(blocks / columns)
-    labels = short_labels(setups.names, limit=22)
     with context("whitegrid"):
         figure = Figure(figsize=(max(4.4, 1.9 * columns), 1.8 * rows + 0.8))
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel().tolist()
         edges = _edges(ratio)
-        for axes, label, values in zip(panels, labels, ratio.T, strict=False):
+        for axes, label, values in zip(panels, short_labels(setups.names, limit=22), ratio.T, strict=False):
             _draw_panel(axes, label, values, edges)
         for place, axes in enumerate(panels):
             if place >= blocks:
@@ -425,8 +424,7 @@ def draw_ratios(setups: Setups) -> Figure:
                 axes.tick_params(labelbottom=True)
                 axes.set_xlabel("γ / σ²")
         figure.supylabel("number of trials", fontsize=TEXT)
-        note = f"{READING} · {caption(setups)}"
-        frame(figure, title="Theory over measurement, γ/σ², of each block", note=note)
+        frame(figure, title="Theory over measurement, γ/σ², of each block", note=f"{READING} · {caption(setups)}")
     return figure
 
 

@@ -49,9 +49,8 @@ _MOVES = """
     moveaxis narrow repeat repeat_interleave numpy_T mT roll flip expand_as pixel_shuffle pixel_unshuffle
     channel_shuffle swapaxes
 """
-_BATCH_NORMS = """
-    batch_norm _native_batch_norm_legit_functional _native_batch_norm_legit_no_training _native_batch_norm_legit
-"""
+_LEGIT = "_native_batch_norm_legit"
+_BATCH_NORMS = f"batch_norm {_LEGIT}_functional {_LEGIT}_no_training {_LEGIT}"
 _STRIDED = "✓ if stride = kernel"
 _OUTSIDE = f"{NOT_IN_PAPER} outside its linear regime"
 

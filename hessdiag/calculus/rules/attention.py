@@ -237,8 +237,7 @@ def _head(call: Call, scores: Scores, value: Ref) -> _Head:
     Q, K, n = q.sq.shape[-2], k.sq.shape[-2], q.sq.shape[-1]
     if v.sq.shape[-2] != K or k.sq.shape[-1] != n:
         raise UnsupportedError("a product of two activations")
-    visible = torch.ones(Q, K, dtype=torch.bool) if scores.mask is None else scores.mask.expand(Q, K)
-    sight = _Sight.of(visible)
+    sight = _Sight.of(torch.ones(Q, K, dtype=torch.bool) if scores.mask is None else scores.mask.expand(Q, K))
     variance = scores.factor**2 * n * q.second_moment * k.second_moment * (1 - min(k.site_correlation, 1.0))
     variance += scores.shift
     if not math.isfinite(variance):
@@ -267,9 +266,7 @@ def _mean_of(steps: Sequence[Step], shares: Sequence[float]) -> Step:
     def mean(*values: float) -> float:
         return sum(share * value for share, value in zip(shares, values, strict=True))
 
-    backs = [
-        (ref, lambda g, i=i: joined([step.back[i][1](g) for step in steps])) for i, (ref, _) in enumerate(steps[0].back)
-    ]
+    backs = [(ref, lambda g, i=i: joined([s.back[i][1](g) for s in steps])) for i, (ref, _) in enumerate(steps[0].back)]
     first, *others = (step.attention for step in steps if step.attention)
     mixing = tree_map(mean, first, *others)._replace(heads=first.heads)
     return replace(steps[0], out=joined([step.out for step in steps]), back=tuple(backs), attention=mixing)
@@ -300,9 +297,8 @@ def _attend_once(call: Call, scores: Scores, value: Ref) -> Step:
     windows = call.shape[0] // call.batch if len(call.shape) > 3 else 1  # of positions that do not see each other
     common = (1 - own) * float(together.mean()) / total
     out = Activation(
-        sq=sq[:, None].expand(call.shape),
+        sq=sq[:, None].expand(call.shape), example_correlation=min(examples * v.second_moment / total, 1.0),
         site_correlation=_over_windows(min(max(across / total, 0.0), 1.0) if Q > 1 else 0.0, common, Q, windows),
-        example_correlation=min(examples * v.second_moment / total, 1.0),
         positions=Q * windows if len(call.shape) > 2 else 1, alike=v.alike, pairs=pairs, profile=profile,
     )  # fmt: skip
     back = partial(_back, head=head, key_last=scores.key_last, windows=windows)

@@ -58,9 +58,8 @@ def add(call: Call) -> Step:
         sq=sq, mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
         site_correlation=max((x.site_correlation * q_x + y.site_correlation * q_y + cross) / total, 0.0),
         example_correlation=max((x.example_correlation * q_x + y.example_correlation * q_y + cross) / total, 0.0),
-        positions=max(x.positions, y.positions),
         alike=_joined(x.alike or 1 / x.sq.shape[-1], y.alike or 1 / y.sq.shape[-1], share, apart),
-        read=_joined(x.read, y.read, share), profile=mixed((q_x, q_y), (x, y)),
+        read=_joined(x.read, y.read, share), profile=mixed((q_x, q_y), (x, y)), positions=max(x.positions, y.positions),
     )  # fmt: skip
     note = ""
     if (y.parameter and q_y > LARGE_SHIFT * q_x) or (x.parameter and q_x > LARGE_SHIFT * q_y):
@@ -108,8 +107,7 @@ def multiply(call: Call) -> Step:
         example_correlation=x.example_correlation * y.example_correlation,
     )  # fmt: skip
     back = ((left, partial(_beside, x=x, other=y)), (right, partial(_beside, x=y, other=x)))
-    note = f"a product of two activations: {NOT_IN_PAPER}, taken as independent"
-    return Step(product, back, note=note, kurtosis=3.0)
+    return Step(product, back, note=f"a product of two activations: {NOT_IN_PAPER}, taken as independent", kurtosis=3.0)
 
 
 def _beside(g: Gradient, x: Activation, other: Activation) -> Gradient:
@@ -123,8 +121,7 @@ def of_angle(call: Call) -> Step:
 
     Of an activation, as in SIREN, they are a nonlinearity.
     """
-    read = call.values[call.ref("self").name]
-    if isinstance(read, Activation) and not read.parameter:
+    if isinstance(read := call.values[call.ref("self").name], Activation) and not read.parameter:
         return nonlinearity(call, f"sine: {NOT_IN_PAPER}")
     return Step(Activation(torch.tensor(0.5, dtype=torch.float64).expand(call.shape), parameter=ANGLES))
 

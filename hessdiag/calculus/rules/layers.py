@@ -145,22 +145,19 @@ def embedding(call: Call) -> Step:
     w, ref = call.activation("weight"), call.ref("indices")
     indices, numbers = call.values[ref.name], call.numbers.get(ref.name)
     drawn = isinstance(indices, Unknown) and indices.drawn
-    sites = thrice = 0.0
-    examples = 0.0 if drawn else 1.0
+    sites, thrice, examples = 0.0, 0.0, 0.0 if drawn else 1.0
     if numbers is not None:
         rows = numbers.reshape(len(numbers) if numbers.dim() > 1 else 1, -1)  # (examples, positions)
         sites, thrice = repeated(rows)
         if drawn:
             examples = repeated(rows.T)[0] if bool((rows != rows[:1]).any()) else sites
     out = Activation(
-        sq=average(w.sq).expand(call.shape),
+        sq=average(w.sq).expand(call.shape), mean=w.mean, positions=math.prod(call.shape[1:-1]),
         site_correlation=sites + (1 - sites) * w.site_correlation,
         example_correlation=examples + (1 - examples) * w.site_correlation,
-        mean=w.mean,
-        positions=math.prod(call.shape[1:-1]),
         # frequencies p of rows that differ: Σ p² - 2 Σ p³ + (Σ p²)² less their mean, over what is left of their size
         alike=(w.alike or 1 / w.sq.shape[-1]) + max(sites - 2 * thrice + sites**2, 0.0) / max(1 - sites, 1e-9) ** 2,
-    )
+    )  # fmt: skip
     return Step(out, weight=w.parameter)
 
 
@@ -179,16 +176,15 @@ def batch_norm(call: Call) -> Step:
     w_sq = average(w.sq) if w else torch.ones((), dtype=torch.float64)
     if call.arguments.get("training"):  # left out of the operation that has no training mode
         variance: Tensor | float = average(x.sq) * (1 - x.example_correlation)
-        sites = 0.0
+        sites, blind = 0.0, "channels"
     else:
         running = call.arguments.get("running_var")
         actual = call.numbers.get(running.name) if isinstance(running, Ref) else None
         variance = float(actual.double().mean()) if actual is not None else 1.0  # as PyTorch builds it
-        sites = x.site_correlation
+        sites, blind = x.site_correlation, ""
     factor = w_sq / (variance + float(call.arguments.get("eps") or 0.0))
     out = add_bias(replace(x, sq=x.scaled(factor).sq, site_correlation=sites, parameter="", before=None), b)
     note = f"batch normalisation: {NOT_IN_PAPER}"
-    blind = "channels" if call.arguments.get("training") else ""
     return Step(out, ((call.ref("input"), lambda g: g.scaled(factor)),), note=note, blind=blind)
 
 
@@ -220,7 +216,6 @@ def normalised(call: Call, ref: Ref, dims: int, entries: int, *, centred: bool, 
     out = replace(out, **over_size(replace(x, **joint), variance))
 
     def back(g: Gradient) -> Gradient:
-        out = replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0)
-        return replace(out, **over_size(g, variance))
+        return replace(g.scaled(w_sq / variance * (1 - max(used, g.along))), along=0.0, **over_size(g, variance))
 
     return Step(add_bias(out, b), ((ref, back),), note=f"normalisation: {NOT_IN_PAPER}", blind="size")

@@ -90,8 +90,7 @@ def take_apart(call: Call) -> Step:
 def get_item(call: Call) -> Step:
     """One piece of what `take_apart` left, or the first result of an operation whose rule gives that alone."""
     source, index = list(call.arguments.values())[:2]
-    pieces = call.values[source.name]
-    if isinstance(pieces, Activation):
+    if isinstance(pieces := call.values[source.name], Activation):
         return Step(pieces, ((source, lambda g: g),)) if index == 0 else Step(Unknown())
     if not isinstance(pieces, Pieces):
         raise UnsupportedError("an item of something that has no moments")
@@ -131,8 +130,7 @@ def average_pool(call: Call) -> Step:
     `kernel`: E[y²] = ((1 - c) E[x²] + c E[x²] K) / K with c the correlation between positions.
     """
     x = call.at(call.first)
-    window = "kernel_size" in call.arguments
-    count = _entries_of_window(call) if window else x.sq.numel() / math.prod(call.shape)  # K
+    count = _entries_of_window(call) if "kernel_size" in call.arguments else x.sq.numel() / math.prod(call.shape)  # K
     coherent = call.applied(compactly(torch.sqrt, x.sq)).square()  # what entries that are all equal would give
     sq = (1 - x.site_correlation) * call.applied(x.sq) / count + x.site_correlation * coherent
     size, whole = float(average(sq)), float(average(coherent))
