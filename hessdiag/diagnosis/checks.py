@@ -62,7 +62,7 @@ from hessdiag.results.signals import FIXED
 FEW, MORE = 4, 8  # examples of which all pairs are told apart, and where a part of the inputs of few does not arrive
 SAME = {torch.float32: 3e-4, torch.float64: 1e-6}  # outputs of one example, in different batches; float32 may be inside
 REPEATED = 1e-4  # outputs of the same examples, in another pass: relative to each of them
-STEP = 0.1  # to weights close by, relative to their size
+STEP, FAR = 0.1, 2.0  # to weights close by, relative to their size; to others
 CHAOS = 0.1  # change of most outputs by one rounding of the weights, where gradients say nothing; XNOR-Net: 0.07
 CHAOTIC = 10.0  # times what one rounding of the weights changes the outputs: no more than rounding
 LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in float32
@@ -425,7 +425,7 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
     with suppress(*REFUSALS):  # of a loss or a model that takes no such numbers
         level, now = _means(targets).to(at), float(loss.of_all(at, targets))
         gain = 1 - float(loss.of_all(_with_means(at, level), targets)) / now
-        if gain > LEVEL and _on_one_level(at):
+        if gain > LEVEL and bool((at < 0).any()) and _on_one_level(at):  # no shares
             with moved(model, 0):  # whatever the weights are
                 return gain if _on_one_level(part.call(model).detach()) else 0.0
         for x in part.leaves[:-1] if gain > LEVEL else ():
@@ -624,10 +624,15 @@ def orderless(model: nn.Module, part: Batch, y: Tensor) -> bool:
     other = one.clone()
     other[..., :h, :w], other[..., h : 2 * h, w : 2 * w] = one[..., h : 2 * h, w : 2 * w], one[..., :h, :w]
     turned = few.with_leaves([other if v is one else v for v in few.leaves])
-    with suppress(*REFUSALS), fixed_statistics(), torch.no_grad(), moved(model, 0):  # positions may start at zero
-        now, then = few.call(model), turned.call(model)
+
+    def alike_at(step: float) -> bool:
+        with moved(model, 0, step):
+            now, then = few.call(model), turned.call(model)
         apart = float((now - now[:1]).abs().max())
         return apart > UNTOLD * float(now.abs().max()) and float((now - then).abs().max()) < UNTOLD * apart
+
+    with suppress(*REFUSALS), fixed_statistics(), torch.no_grad():
+        return alike_at(STEP) and alike_at(FAR)  # positions may start at zero, and attention at equal shares
     return False
 
 

@@ -33,6 +33,7 @@ LOGARITHMS = ("log", "log2", "log10")
 LEFT, SEVERAL, SATURATING = 0.1, 8, 10.0  # of the targets; logits whose gradient may be zero by rounding
 UNLIKE, MIXED = 1.1, 0.98  # how much more examples vary within groups than in others, and of what all do
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
+COMPARE = (*ELEMENTWISE, "sub", "rsub")
 
 
 class Calls(TorchFunctionMode):
@@ -50,7 +51,7 @@ class Calls(TorchFunctionMode):
         self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
         self.found, self.silent, self.signed = dict[str, str](), list[float](), dict[str, bool]()
         self.compared = list[tuple[Callable[..., Tensor], Tensor, Tensor]]()  # losses inside, of outputs and targets
-        self.targets: torch.Size | None = None
+        self.targets: Tensor | None = None
         self.logs = set[bool]()  # whether what logarithms are taken of is made of the outputs
         self.leaves, self.unlike = tuple[Tensor, ...](), ""  # the inputs; sizes of means of what is not alike
 
@@ -74,6 +75,9 @@ class Calls(TorchFunctionMode):
         joined = result[0] if name == "broadcast_tensors" else result
         if isinstance(joined, Tensor) and len(pair) == 2:
             self._note_shapes(name, pair, joined)
+            if name.strip("_") in COMPARE and any(map(self._are_numbers_of_classes, pair, pair[::-1])):
+                what = "The loss compares all outputs of an example with one number, that of its class."
+                self.tell(what, "Take `F.cross_entropy`, or compare them with `F.one_hot` of the class.")
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
@@ -111,7 +115,8 @@ class Calls(TorchFunctionMode):
             longer = max(one, other, key=len)  # of one number for each example, as (B, 1, 1) beside (B, C)
             lone = apart and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0] > 1
             square = one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
-            wide = one == self.y.shape and other == self.targets and name.strip("_") in (*ELEMENTWISE, "sub", "rsub")
+            wide = one == self.y.shape and self.targets is not None and other == self.targets.shape
+            wide = wide and name.strip("_") in COMPARE
             wide = wide and len(one) == len(other) and joins and result.numel() > one.numel()  # one for several
             squared = joins and (lone or square)
             summed = joins and over and one.numel() == 1
@@ -119,6 +124,15 @@ class Calls(TorchFunctionMode):
             if (squared and apart) if fixed else told or squared or summed:  # made on purpose, or by a sum
                 key = "broadcast" if told else "pairs"
                 self.found[key] = f"{tuple(one)} and {tuple(other)} to {shape}"
+
+    def _are_numbers_of_classes(self, one: Tensor, other: Tensor) -> bool:
+        """Whether one tensor is the targets, numbers of classes of which the other has all for each example."""
+        told = self.targets
+        if told is None or told.is_floating_point() or other.shape != self.y.shape or one.numel() != told.numel():
+            return False
+        classes = torch.unique(told)
+        every = 2 < len(classes) <= other.shape[-1] > classes[-1] and classes[0] >= 0
+        return bool(every) and torch.equal(one.flatten(), told.flatten().to(one))
 
     def _note_groups(self, values: Tensor, dim: int) -> None:
         """Note a mean over a part of the examples, or of what one has several of, who are no more alike than others: of
@@ -199,7 +213,7 @@ def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any
 def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool = False) -> tuple[Calls, Tensor]:
     """Call a loss of outputs y (B, *out), of which no weight made what is `given`."""
     with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given, squashed=squashed) as calls:
-        calls.targets = None if part.targets is None else part.targets.shape
+        calls.targets = part.targets
         return calls, loss.of_all(calls.y, part.targets)
 
 
@@ -260,6 +274,10 @@ def _tell_unasked(
     if len(kept) >= SEVERAL and len(left) > LEFT * targets.numel() and not varies(kept) and varies(left):
         what = f"The loss counts the targets of {short(float(kept[0]))} alone: all others get no gradient."
         calls.tell(what, "Invert its mask: padding is to be left out, not what differs.")
+    labels = targets.dim() == 1 and not targets.is_floating_point() and len(left) > max(SEVERAL, LEFT * len(targets))
+    if labels and left[0] > 0 and not varies(left) and varies(kept) and not bool((kept == left[0]).any()):
+        what = f"The loss leaves out class {int(left[0])}: none of its {len(left)} examples get a gradient."
+        calls.tell(what, "Give that class a weight above zero.")
     asked = targets == 1
     values = bool(((targets == 0) | asked).all()) and own.shape == targets.shape  # not classes
     if values and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):

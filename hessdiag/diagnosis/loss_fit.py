@@ -83,6 +83,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
+    shares = _are_shares(at, last)
     unsure = asked and _unsure(at, part, within=how["within"], parts=bool(given.any()) or len(endless) > 1)
     asked = {key: v for key, v in asked.items() if key != unsure and (key != "agrees" or DISTANCE not in names)}
     tell_more(calls, own, loss, model, part, **asked)
@@ -102,7 +103,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **more,
         "pull": _pull(loss, at, own, part, initial),
         "chance_sq": usual_sq,
-        "unbounded": endless == [True] and not _are_shares(at, last),
+        "unbounded": endless == [True] and _endless(loss, *few, own[some], *pieces, kept=True) and not shares,
         "plunges": not (known or normalised(at, part)) and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
@@ -385,8 +386,12 @@ def _pull(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> fl
     return max(pulls)
 
 
-def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice) -> bool:
-    """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall."""
+def _endless(
+    loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice, *, kept: bool = False
+) -> bool:  # fmt: skip
+    """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall; and
+    these may be `kept` above zero where they are.
+    """
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
     if (piece.start is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
         return False
@@ -394,7 +399,7 @@ def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: 
     def at(step: float) -> float:
         moved = y.clone()
         moved[:, piece] += step
-        return float(loss.of_all(moved, targets).detach())
+        return float(loss.of_all(_within_sign(moved, y) if kept else moved, targets).detach())
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         now, ways = at(0.0), [(at(step), at(2 * step)) for step in (FAR, -FAR)]
@@ -403,14 +408,22 @@ def _endless(loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: 
     return False
 
 
+def _within_sign(z: Tensor, y: Tensor) -> Tensor:
+    """Other outputs than y (B, *out), of which none is below zero where no example's is."""
+    return torch.where((y >= 0).all(0), z.clamp(min=0), z)
+
+
 def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool:
     """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does; or
     in one column of outputs (B, ..., C) that have targets, and of which one tensor is not `given`.
     """
 
     def faster(way: Tensor, step: float) -> bool:
-        now, near, far = (float(of(y - n * step * way, part.targets).detach()) for n in range(3))
-        return 0 < ALWAYS * (now - near) < near - far < math.inf
+        def falls(kept: Callable[[Tensor], Tensor]) -> bool:
+            now, near, far = (float(of(kept(y - n * step * way), part.targets).detach()) for n in range(3))
+            return 0 < ALWAYS * (now - near) < near - far < math.inf
+
+        return falls(lambda z: z) and falls(lambda z: _within_sign(z, y))
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         sign, width = own.sign(), y.shape[-1]

@@ -12,6 +12,7 @@ from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
@@ -27,7 +28,7 @@ NEAR = 0.01  # relative, of numbers that are computed in two ways
 NOISES = 3  # random vectors like the outputs, beside the first
 TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
 ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
-FEW, WIDE = 4, 64  # examples; dimensions of a flow
+FEW, WIDE, MANY = 4, 64, 8  # examples; dimensions of a flow; targets
 REACHED = 30.0  # by confident logits
 CLEARLY, ALIKE, EXACT = 0.01, 0.1, 1e4  # log-determinants, how near, relative, and how Jacobians are conditioned
 
@@ -189,6 +190,8 @@ def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root
 def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> None:
     """Tell of outputs that are not what the loss takes them for: shares over other axes, and a flow's numbers."""
     _tell_axes(calls, y, part.targets)
+    _tell_one_class(calls, y, part.targets)
+    _tell_several_classes(calls, y, part, loss)
     _tell_volume(calls, model, part, own, loss)
     at = y.detach()
     if calls.logs == {False}:
@@ -215,6 +218,33 @@ def _tell_exchanged(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None)
             calls.tell(what, "Pass outputs and targets in the order in which the loss asks for them.")
 
 
+def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
+    """Tell of classes, of which a layer writes several, that are the same for all of many examples."""
+    *_, node = unchanged(y.grad_fn)
+    labels = None if targets is None or targets.is_floating_point() else torch.unique(targets).tolist()
+    several = re.match("Addmm|Convolution", node.name()) and node._input_metadata[0].shape[1] > 1  # no similarities
+    if targets is not None and several and labels and len(labels) == 1 and targets.shape[:1].numel() >= MANY:
+        what = f"All {targets.numel()} targets are class {labels[0]:.0f}: the loss asks for no input."
+        calls.tell(what, "Look at how they are made, as for a division by 255, and at the order of the data.")
+
+
+def _tell_several_classes(calls: Calls, y: Tensor, part: Batch, loss: Loss) -> None:
+    """Tell of a softmax beside targets (B, C) of 0 and 1 with several ones, by its gradient, unless they are inputs."""
+    told = part.targets
+    if told is None or told.dim() != 2 or told.shape != y.shape or not bool(((told == 0) | (told == 1)).all()):
+        return
+    several = told.is_floating_point() and int(told.sum(1).max()) > 1
+    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+        if several and not any(torch.equal(v, told) for v in part.leaves[:-1]):
+            z = noise_like(y, part)
+            own = z.softmax(1) * told.sum(1, keepdim=True) - told
+            slope = with_slope(lambda z: loss.of_all(z, told), z)[1]
+            apart = slope - own * (slope * own).sum() / own.square().sum()
+            if float(apart.abs().max()) < NEAR * float(slope.abs().max()):
+                what = "The loss takes a softmax over classes of which an example has several: they compete."
+                calls.tell(what, "Take `F.binary_cross_entropy_with_logits`: a yes or no for each class.")
+
+
 def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
     """Tell of a softmax at the end over another dimension than the classes'."""
     *_, node = unchanged(y.grad_fn)
@@ -234,22 +264,40 @@ def _tell_volume(calls: Calls, model: nn.Module, part: Batch, own: Tensor, loss:
     Where that is log |det ∂z/∂x| or its opposite, at other weights, the loss has to fall with the former; where it is
     neither, a loss that is Σz²/2 less it, by its gradients, takes it for that. `own` are the gradients, (B, N).
     """
-    pieces = pieces_of(part)
-    widths = [piece.stop - piece.start for piece in pieces[1:] and pieces]
     few, edges = differentiable(part.narrow(0, FEW))
-    sizes = [math.prod(value.shape[1:]) for value in few.leaves if value.is_floating_point()]
+    floats = [value for value in few.leaves if value.is_floating_point()]
+    sizes, pieces = [math.prod(value.shape[1:]) for value in floats], pieces_of(part)
+    if own.dim() == 2 and own.shape[1] - 1 in sizes and len(pieces) == 1:  # joined in one tensor
+        pieces = [slice(own.shape[1] - 1), slice(own.shape[1] - 1, own.shape[1])]
+    widths = [own[:1, piece].numel() for piece in pieces]
     maps = [w for w in widths if 1 < w <= WIDE and widths.count(w) == sizes.count(w) == 1]
     for width in maps if 1 in widths else ():
         z, number, noise = pieces[widths.index(width)], pieces[widths.index(1)], noise_like(own, part)
         with suppress(Exception), torch.enable_grad(), fixed_statistics(), moved(model, 0):
             y = few.call(model)
             cotangents = torch.zeros(width, *y.shape).to(y)
-            cotangents[range(width), :, range(z.start, z.stop)] = 1
+            cotangents[range(width), :, range(z.start or 0, z.stop)] = 1
             rows = gradients_of(y, [edges[sizes.index(width)]], cotangents, is_grads_batched=True)[0]
             slope = with_slope(lambda z: loss.of_all(z, part.targets), noise)[1]
             normal = torch.allclose(slope[:, z], -slope[:, number] * noise[:, z], rtol=NEAR, atol=0)
             jacobian = rows.flatten(2).movedim(1, 0).double()  # (B, D, D)
             _tell_map(calls, jacobian, y.detach()[:, number].squeeze(1), own[:, number], normal)
+    if own[:1].numel() == len(sizes) == 1 < sizes[0] <= WIDE:  # a log-density: with squares of z
+        with suppress(Exception), torch.enable_grad(), fixed_statistics(), moved(model, 0):
+            y = few.call(model).flatten()
+            (square,) = (each for each in walk(y.grad_fn, parents_of) if _squares(each, floats[0].shape))
+            share = -2 * gradients_of(y, [GradientEdge(square, 0)], torch.ones_like(y))[0].mean()
+            number = y.detach() / share + square._saved_self.detach().square().sum(1) / 2
+            cotangents = torch.eye(sizes[0]).to(y).unsqueeze(1).expand(-1, len(y), -1)
+            (rows,) = gradients_of(GradientEdge(*square.next_functions[0]), edges, cotangents, is_grads_batched=True)
+            for constant in (0.0, sizes[0] * math.log(2 * math.pi) / 2):
+                _tell_map(calls, rows.movedim(1, 0).double(), number + constant, own.flatten() * share, normal=False)
+
+
+def _squares(node: Node, shape: torch.Size) -> bool:
+    """Whether a node squares numbers of some shape."""
+    named = node.name().startswith("Pow") and node._saved_exponent == 2
+    return named and tuple(node._saved_self.shape) == (FEW, *shape[1:])
 
 
 def _tell_map(calls: Calls, jacobian: Tensor, number: Tensor, slope: Tensor, normal: bool) -> None:

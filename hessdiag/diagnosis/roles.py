@@ -329,6 +329,11 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     told = first or (ordered and len(after) <= len(before))  # (heads, nodes, width) as (nodes, heads · width)
     if told and not other <= one and _names_axes(before, after):
         return True
+    places = [before[:1] + before[:0:-1], [*after[:2], math.prod(after[2:])]]  # (B, H · W, C) as (B, C, H, W)
+    if ordered and len(before) == 3 < len(after) and places[0] == places[1] and before[1] != before[2]:
+        readers = [node for node, _ in graph.consumers[view]]
+        readers += [other for node in readers if _VIEW.match(node.name()) for other, _ in graph.consumers[node]]
+        return any(node.name().startswith("Convolution") for node in readers)
     split = after[:1] == [examples] and examples not in before and len(before) < len(after)
     if split and not one <= other and _names_axes(after, before):  # (B · T, C, H) as (B, C, T, H)
         return True
@@ -379,9 +384,8 @@ def shapes_of(view: Node) -> str:
 
 
 def endless_slopes(graph: Graph) -> Iterator[Node]:
-    """Square roots of numbers of which some are as small as rounding, and which no constant keeps off zero, where NaN
-    would show by now if nothing masked it; and arc cosines of numbers that a clamp lets be 1, as it does below 1 by
-    less than rounding.
+    """Square roots of numbers of which some are zero, or as small as rounding, and that no constant keeps off zero; and
+    arc cosines of numbers that a clamp lets be 1, as it does below 1 by less than rounding.
     """
     for node in (graph.root, *graph.consumers):
         clamps = parents_of(node) if node.name() in ("AcosBackward0", "AsinBackward0") else []
@@ -392,7 +396,7 @@ def endless_slopes(graph: Graph) -> Iterator[Node]:
         if root is not None and root.is_floating_point() and root.numel() > 1:
             (below,), (least, most) = parents_of(node), root.square().aminmax()
             kept = getattr(below, "_saved_min", None) or (below.name().startswith("Add") and not parents_of(below)[1:])
-            if not kept and 0 < least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
+            if not kept and least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
                 yield node
 
 

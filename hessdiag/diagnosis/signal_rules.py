@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 
 from hessdiag.diagnosis.network_view import (
     BLIND,
@@ -44,12 +43,12 @@ BETWEEN = "Put normalisations or skip connections between these layers, or nonli
 OPENS = {"branch", "product", "lookup"}  # what a parameter of zeros will let through
 BOUNDED = ("softmax", "sigmoid", "tanh")
 STANDARDISE = "Standardise each input or channel: subtract its mean over the data, and divide by its deviation."
-OUT_OF_REACH, OUT_OF_REACH_FAULT = 0.25, 0.8
+OUT_OF_REACH, OUT_OF_REACH_FAULT, OUTSIDE = 0.25, 0.8, 0.1
 FLAT, AGAINST, FELT, STALLED, PADDED, WEIGHS = 1e-6, -0.4, 0.15, 0.1, 0.6, 2.0
+RECURRENT = re.compile("RNN|LSTM|GRU")
 REPEATED_OUTPUTS = 0.35
-CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
 STAYS, RISES = 0.8, 1.02  # of the first loss
-STEP, FEW = 2e-5, 3  # of the loss; layers that are named
+STEP, FEW = 5e-6, 3  # of the loss; layers that are named
 
 
 def initial_loss(net: Net) -> Finding | None:
@@ -95,7 +94,7 @@ def initial_loss(net: Net) -> Finding | None:
         alike = [o for o in excess if net.siblings[o] == net.siblings[name] and excess[o] > excess[name] / 4]
         which, factor = f"each of {listed(alike)}" if alike[1:] else name, short(excess[name] ** -0.5)
         advice = f"Multiply {which} by {factor}, so that its output is no larger than its input."
-    severity = graded(surely, warn, fault) if blocks or classes else "note"
+    severity = graded(surely, warn, fault if blocks or classes else math.inf)
     return Finding("HD101", severity, blocks, message, advice, ratio, note)
 
 
@@ -163,9 +162,10 @@ def nothing_arrives(net: Net) -> Finding | None:
 
 def even(net: Net) -> Finding | None:
     """HD102 between positions: the outputs are the same at all of them, and their targets are not."""
-    if net.signals.unplaced and not net.signals.even and (blocks := net.labelled("attention")):
-        message = "The outputs are the same wherever one token stands, whose targets are not: attention knows no order."
-        advice = "Add positions to what it reads, or rotate queries and keys along them, not along heads."
+    again = net.names_of(o for o, layer in net.layers.items() if layer.x_sq_last > 0)
+    if net.signals.unplaced and not net.signals.even and (blocks := net.labelled("attention") or again):
+        message = "The outputs are the same wherever one token stands, whose targets are not: nothing tells its place."
+        advice = "Add positions to what attention reads (rotate along them, not heads); hand on what a step returns."
         return Finding("HD102", "warning", blocks, message, advice, 0.0, 0.0)
     if net.signals.orderless:
         message = "The outputs are the same for pictures whose parts change places: nothing tells positions."
@@ -176,9 +176,6 @@ def even(net: Net) -> Finding | None:
     message = "The outputs are the same at all positions, whose targets are not."
     advice = "Look for copies of one query, inputs that are the same everywhere, or a missing skip connection."
     return Finding("HD102", "warning", alike or net.labelled("attention"), message, advice, 0.0, 0.0)
-
-
-RECURRENT = re.compile("RNN|LSTM|GRU")
 
 
 def _one_place(net: Net) -> Finding | None:
@@ -373,11 +370,11 @@ def out_of_reach(net: Net) -> Finding | None:
         message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
         advice = f"Return the outputs of {listed(blocks)} without the ReLU."
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
-    if signals.beyond > OUT_OF_REACH and math.isnan(signals.floor):
-        share, usual = map(whole, (signals.beyond, OUT_OF_REACH))
+    if signals.beyond > OUTSIDE and math.isnan(signals.floor):
+        share, usual = map(whole, (signals.beyond, OUTSIDE))
         message = f"{share} of the targets are outside of the range of the {ends} at the end (usual: below {usual})."
         advice = f"Return the outputs of {listed(blocks)} without the {ends}, with `F.mse_loss`, or scale the targets."
-        return Finding("HD113", "warning", blocks, message, advice, signals.beyond, OUT_OF_REACH)
+        return Finding("HD113", "warning", blocks, message, advice, signals.beyond, OUTSIDE)
     if not signals.floor > OUT_OF_REACH:
         return _misfit(net, blocks)
     share, usual = map(whole, (min(signals.floor, 1.0), OUT_OF_REACH))
@@ -398,9 +395,10 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     signals = net.signals
     if signals.takes:
         return Finding("HD113", "warning", blocks, signals.takes, signals.remedy, 1.0, 0.0)
-    if signals.stalled > STALLED:
+    if signals.stalled > STALLED and not raw_inputs(net):
         share = whole(signals.stalled)
         message = f"The loss of {share} of the examples is high, and flat: no gradient leaves it there."
+        message += f" The network ends in a {signals.bounded}." * (signals.bounded in ("relu", "clamp"))
         advice = "Clamp nothing that is yet to be learnt: hand logits to `F.cross_entropy` or its like."
         return Finding("HD113", "warning", (), message, advice, signals.stalled, STALLED)
     if signals.padded > PADDED:
@@ -442,11 +440,11 @@ def _unasked(net: Net) -> Finding | None:
         advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
         return Finding("HD113", "fault", (), what, advice, 1.0, 0.0)
     if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
-        share, grade = signals.dropped_share, graded(signals.dropped_share, 0, 0.99)
-        of, usual = ("what it reads", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
-        what = f"{signals.dropped} drops {trimmed(100 * share)} % of {of} in training (usual: {usual})."
+        share = signals.dropped_share
+        of, usual = ("the signal", "up to 50 %") if share >= DROPPED else ("the outputs", "none")
+        what = f"{trimmed(100 * share)} % of {of} is dropped in training, by {signals.dropped} (usual: {usual})."
         advice = "Pass the share to drop, not that to keep, and leave out a dropout behind the last layer."
-        return Finding("HD113", grade, (), what, advice, share, 0.5)
+        return Finding("HD113", "fault" if share == 1 else "warning", (), what, advice, share, 0.5)
     if signals.stuck:
         zeros = tuple(p.name for p in net.weights if p.weight_sq == 0)
         if zeros and signals.output_varies == 0:
@@ -455,7 +453,7 @@ def _unasked(net: Net) -> Finding | None:
             return Finding("HD113", "fault", zeros, f"Through zeros in {listed(zeros)} {what}", advice, 0.0, 0.0)
         what = "The loss sends no gradient to the outputs, though it is not at its least there: nothing can learn."
         advice = "Compute it of the outputs, without `detach` or `argmax`, and look for a flat part, or an infinity."
-        return Finding("HD113", "fault", (), what, advice, 0.0, 0.0)
+        return Finding("HD113", "fault" if signals.initial_loss else "warning", (), what, advice, 0.0, 0.0)
     if signals.undefined > RARE:
         what = f"In 1 batch of {1 / signals.undefined:.0f}, of some examples alone, the loss is NaN or infinite (0/0)."
         advice = "Divide by at least one, `count.clamp(min=1)`, or leave out a batch without targets."
@@ -576,37 +574,6 @@ def shown(net: Net) -> Finding | None:
     return Finding("HD116", "warning" if net.signals.shown == "skips" else "fault", (), *told, 1.0, 0.0)
 
 
-def linear_pair(net: Net) -> Finding | None:
-    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer.
-
-    What is nonlinear elsewhere learns all the same.
-    """
-    readers = Counter(o for layer in net.layers.values() for o in layer.sources)
-    hit: dict[str, None] = {}
-    for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):
-        layer, second = net.layers[path], net.weight_of[path]
-        source = net.layers[layer.sources[0]]
-        first = net.weight_of.get(source.path)
-        alone = readers[source.path] == 1 and "gate" not in layer.labels  # one half of a gated unit
-        if first and source.labels == ("linear",) and alone:
-            direct = math.isclose(source.out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
-            if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
-                hit |= {first.name: None, second.name: None}
-    wide = {o: p.name for o, p in net.weight_of.items() if p.fan_out >= CHANCE}
-    if idle := [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]:
-        message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
-        advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
-        return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
-    if not hit:
-        return None
-    ahead = [o for path, o in net.layers.items() if (path,) != net.signals.sources]
-    convolved = {o for layer in net.layers.values() if "Conv" in layer.kind for o in layer.sources}
-    linear = all({"linear", "output"} >= {*o.labels} and (o.labels or o.path in convolved) for o in ahead)
-    message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
-    advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
-    return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
-
-
 SATURATED, SATURATED_FAULT = 0.5, 0.9
 PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
 PHASE, MEANT, WIDE = 1.0, 0.8, 2 * math.pi
@@ -696,5 +663,5 @@ def _stands(net: Net) -> Finding | None:
 
 RULES = (
     initial_loss, stays, nothing_arrives, even, depth_scale, residual_growth, raw_inputs, raw_targets, operations,
-    drowned, out_of_reach, astray, unseen, meeting, shown, linear_pair, saturation, peaked_attention, narrow_phase,
+    drowned, out_of_reach, astray, unseen, meeting, shown, saturation, peaked_attention, narrow_phase,
 )  # fmt: skip

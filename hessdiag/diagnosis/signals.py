@@ -31,10 +31,10 @@ from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis import checks, roles
-from hessdiag.diagnosis.checks import Gradients, holding, moved, varies
+from hessdiag.diagnosis.checks import FAR, Gradients, holding, moved, varies
 from hessdiag.diagnosis.loss_fit import SEEN, fit_of
 from hessdiag.diagnosis.loss_terms import NOISES, noise_like, pieces_of
-from hessdiag.diagnosis.network_view import DROPPED
+from hessdiag.diagnosis.network_view import DROPPED, listed
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import seeded_rng
@@ -52,9 +52,9 @@ COMPARED = 16  # examples: in a comparison with a parameter few of them change s
 DRAWN = 8  # times
 BEYOND = 30.0  # of what outputs the loss may read
 MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
-REPEATED, FAR = 0.1, 2.0  # of the examples; of the weights, to others
+REPEATED = 0.1  # of the examples
 SEVERAL = 16  # outputs that are compared first, and columns of a table
-POOLED = 9  # positions
+POOLED, USUALLY = 9, 0.6  # positions; dropped by a graph's attention, say
 FEW = 4  # examples of `_radial_shares`, each with several random vectors: one alone is near 0 by chance
 
 
@@ -125,7 +125,7 @@ class SignalPass:
         self.entered: dict[str, Tensor | None] = {}
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
-        self.shares, self.kept = {"": 0.0}, dict[Any, str]()  # that dropouts drop, by path; paths by what they wrote
+        self.shares, self.kept = dict[str, float](), dict[Any, str]()  # dropped, by path; and paths, by what they wrote
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.signals: Signals | None = None
@@ -248,13 +248,13 @@ class SignalPass:
         made = [p.shape for key, p in strangers.items() if isinstance(p, nn.Parameter) and key not in kept]
         loose = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
         loose += checks.fixed_weights(self.model, self.part)
-        most = max(self.shares, key=self.shares.__getitem__)
-        if self.shares[most] < DROPPED:
+        heavy = [path for path, share in self.shares.items() if share > USUALLY]
+        if 1 - math.prod(1 - self.shares[path] for path in heavy) < DROPPED:
             ends = [self.kept[node] for node in roles.unchanged(y.grad_fn) if node in self.kept]
-            most = ends[0] if ends and self.part.targets is not None else ""
+            heavy = [path for path in ends[:1] if self.part.targets is not None and self.shares[path]]
         return uses, {
-            "dropped": most if self.shares[most] else "",
-            "dropped_share": self.shares[most],
+            "dropped": listed(heavy) if heavy else "",
+            "dropped_share": 1.0 - math.prod(1 - self.shares[path] for path in heavy),
             "unregistered": loose,
             "sources": tuple(roles.written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),
@@ -558,7 +558,7 @@ def _one_frequency(model: nn.Module) -> str:
     for name, table in model.named_buffers():
         if table.is_floating_point() and table.dim() > 1 and table.shape[-1] >= SEVERAL:
             rows = table.flatten(0, -2)[:MAX_EXAMPLES]
-            if varies(rows) and torch.unique(rows, dim=1).shape[1] <= 2:
+            if torch.unique(rows, dim=1).shape[1] <= 2 and torch.unique(rows).numel() > FEW:  # no mask
                 return name
     return ""
 

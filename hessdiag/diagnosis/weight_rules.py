@@ -1,10 +1,10 @@
-"""HD109, and HD2xx to HD4xx: weights, and what can learn. Each rule reads a `Net`; it returns a finding or None."""
+"""HD109, HD117, and HD2xx to HD4xx: weights, and what can learn. Each reads a `Net`, and returns a finding or None."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import median
 
 from hessdiag.diagnosis.network_view import (
@@ -35,6 +35,7 @@ NEARLY = 0.5  # of units with one number in all weights: one such layer among ra
 ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 LEAST_ROWS, TABLE = 8, 4
 SEVERAL = 4  # units, or outputs
+CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
 
 
 def outliers(net: Net) -> Finding | None:
@@ -249,14 +250,14 @@ def cannot_learn(net: Net) -> Finding | None:
 def undefined(net: Net) -> Finding | None:
     """HD401: gradients that are no numbers, or become NaN, though the loss is one; those nearest the outputs first."""
     hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
+    if blocks := net.labelled("root"):
+        message = f"A sqrt or acos behind {listed(blocks)} reads zeros or ones, where its slope is infinite: NaN."
+        advice = "Keep what it reads off there: `(x + 1e-6).sqrt()`, or `x.clamp(1e-6 - 1, 1 - 1e-6).acos()`."
+        return Finding("HD401", "fault" if hit else "warning", blocks, message, advice, math.nan if hit else 0.0, 0.0)
     if blocks := tuple(p.name for p in sorted(hit, key=net.place, reverse=True)):
         message = f"The gradients of {listed(blocks)} are NaN or infinite, while the loss is a number."
         advice = f"Look behind {blocks[0]} for 0/0, or a root or norm at 0, that is masked later: mask what it reads."
         return Finding("HD401", "fault", blocks, message, advice, math.nan, 0.0)
-    if blocks := net.labelled("root"):
-        message = f"A sqrt or acos behind {listed(blocks)} reads zeros or ones, where its slope is infinite: NaN."
-        advice = "Keep what it reads off there: `(x + 1e-6).sqrt()`, or `x.clamp(1e-6 - 1, 1 - 1e-6).acos()`."
-        return Finding("HD401", "warning", blocks, message, advice, 0.0, 0.0)
     return None
 
 
@@ -269,8 +270,8 @@ def _neighbourhood(p: ParameterSignals) -> str:
 def _is_meant(net: Net, p: ParameterSignals) -> bool:
     """Whether a gradient of zero is no fault: of attention to one key; of a reversed recurrence whose last output alone
     is read; of a layer to which nothing of this batch was sent, as to an expert; of one that reads zeros, while what
-    writes these learns through it, as spikes; or of attention that writes zeros, as among a decoder's queries of zeros,
-    while others of its stack learn.
+    writes these learns through it, as spikes; or, while others of its stack learn, of attention that writes zeros, as
+    among a decoder's queries of zeros, or of what is last, as of coordinates that nothing reads any more.
     """
     if "one key" in p.uses or re.fullmatch(r"weight_hh_.*_reverse", p.attribute):
         return True
@@ -279,9 +280,10 @@ def _is_meant(net: Net, p: ParameterSignals) -> bool:
     writers = {o for layer in layers if layer.x_sq == 0 < layer.x_gradient_sq for o in layer.sources}
     attends = [layer.out_sq for layer in layers if "attention" in layer.labels]
     sent = any(writers & {*each.owners} for each in learning)
-    stack = any(net.siblings[each.name] == net.siblings[p.name] for each in learning)
+    stack = [each for each in learning if net.siblings[each.name] == net.siblings[p.name]]
     idle = bool(layers) and not any(layer.samples for layer in layers)
-    return idle or sent or (stack and bool(attends) and not any(attends))
+    last = len(stack) > 1 and _is_last(net, p.name)
+    return idle or sent or last or (bool(stack and attends) and not any(attends))
 
 
 def _unmoved(net: Net) -> Finding | None:
@@ -331,6 +333,39 @@ def bottleneck(net: Net) -> Finding | None:
     message = f"The {p.fan_out} outputs of {p.name} are made of one number, which {listed(sources)} writes."
     advice = f"Widen {listed(sources)}: several outputs take several numbers."
     return Finding("HD113", "warning", (*sources, p.name), message, advice, 1.0, 2.0)
+
+
+def linear_pair(net: Net) -> Finding | None:
+    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer.
+
+    What is nonlinear elsewhere learns all the same. Where nothing is, a batch normalisation is taken for linear, too.
+    """
+    readers = Counter(o for layer in net.layers.values() for o in layer.sources)
+    convolved = {o for layer in net.layers.values() if "Conv" in layer.kind for o in layer.sources}
+    ahead = [o for path, o in net.layers.items() if (path,) != net.signals.sources]
+    normed = {o.path: o.sources[0] for o in ahead if o.labels == ("batch",) and len(o.sources) == 1}
+    plain = [{*o.labels} - ({"norm"} if o.path in normed.values() else {"batch"} & {*o.labels}) for o in ahead]
+    linear = all({"linear", "output"} >= o for o in plain) and all(o.labels or o.path in convolved for o in ahead)
+    hit: dict[str, None] = {}
+    for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):
+        layer, second, (wrote,) = net.layers[path], net.weight_of[path], net.layers[path].sources
+        source = net.layers[normed.get(wrote, wrote) if linear else wrote]
+        first = net.weight_of.get(source.path)
+        alone = readers[source.path] == 1 and "gate" not in layer.labels  # one half of a gated unit
+        if first and (source.labels == ("linear",) or source.path != wrote) and alone:
+            direct = math.isclose(net.layers[wrote].out_sq, layer.x_sq, rel_tol=1e-5)  # not pooled
+            if direct and first.fan_out == second.fan_in >= min(first.fan_in, second.fan_out):
+                hit |= {first.name: None, second.name: None}
+    wide = {o: p.name for o, p in net.weight_of.items() if p.fan_out >= CHANCE}
+    if idle := [name for o, name in wide.items() if {"linear", "idle"} == {*net.layers[o].labels} - {"norm"}]:
+        message = f"The activations behind {listed(idle)} do nothing: they are linear on all that they read."
+        advice = "Look at the slope, a number (`nn.LeakyReLU(0.2)`), and whether all that they read is positive."
+        return Finding("HD117", "warning", tuple(idle), message, advice, 1.0, 0.0)
+    if not hit:
+        return None
+    message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
+    advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
+    return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
 
 
 def one_row(net: Net) -> Finding | None:
@@ -450,6 +485,6 @@ def _is_last(net: Net, name: str) -> bool:
 
 RULES = (
     outliers, sibling, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, below_epsilon,
-    identical_units, cannot_learn, undefined, dead, bottleneck, frozen, detached, left_out, unused, one_row,
-    unregistered,
+    identical_units, cannot_learn, undefined, dead, bottleneck, linear_pair, frozen, detached, left_out, unused,
+    one_row, unregistered,
 )  # fmt: skip

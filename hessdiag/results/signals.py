@@ -160,7 +160,7 @@ class Signals(Record):
         padded: share of the places that the loss counts, and that read and have to tell one token.
         outweighs: what a nat of Gaussian codes costs over what it can gain; infinite if a term without targets falls.
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
-        dropped, dropped_share: name of a dropout of nearly everything, or of the outputs, and the share that it drops.
+        dropped, dropped_share: dropouts of nearly everything, or of the outputs, and the share that they drop.
         level: share of the loss that the mean of each example would take away, which outputs do not follow; else 0.
         pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
             loss over its slope.

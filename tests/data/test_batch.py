@@ -21,10 +21,8 @@ T = torch.tensor([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(("inputs", "args", "kwargs"), [
-    (X, 1, set()),
-    ([X, X], 2, set()),
-    ((X, None, 2.0), 3, set()),
-    ({"a": X, "b": X, "scale": 2.0}, 0, {"a", "b", "scale"}),
+    (X, 1, set()), ([X, X], 2, set()),
+    ((X, None, 2.0), 3, set()), ({"a": X, "b": X, "scale": 2.0}, 0, {"a", "b", "scale"}),
 ])  # fmt: skip
 def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
     batch = Batch.of(inputs, T)
@@ -52,11 +50,9 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
 @pytest.mark.parametrize(("inputs", "targets", "message"), [
     (3.0, None, "inputs are a float: pass a tensor, such as"), ("text", None, "inputs are a str"),
     ({}, None, "inputs hold no tensor"), ((), T, "inputs hold no tensor"),
-    (torch.zeros(0, 3), None, "the batch is empty"),
-    (torch.tensor(1.0), None, "inputs are sparse or one number"),
+    (torch.zeros(0, 3), None, "the batch is empty"), (torch.tensor(1.0), None, "inputs are sparse or one number"),
     (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
-    ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
-    (X / 0 * 0, None, "NaN or infinite"),
+    ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"), (X / 0 * 0, None, "NaN or infinite"),
     ({"a": X, "b": X.log()}, None, "NaN or infinite"),
 ])  # fmt: skip
 def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | None, message: str) -> None:
@@ -79,12 +75,9 @@ class Outputs:
 
 
 @pytest.mark.parametrize(("turn", "output"), [
-    (lambda y: (2 * y, y), 1),
-    (lambda y: [y, 2 * y], -2),
-    (lambda y: {"logits": 2 * y, "pooled": y}, "pooled"),
-    (lambda y: {7: y, 1: 2 * y}, 7),
-    (lambda y: namedtuple("Pair", ["state", "logits"])(y, 2 * y), "state"),
-    (lambda y: Outputs(y, 2 * y), "scores"),
+    (lambda y: (2 * y, y), 1), (lambda y: [y, 2 * y], -2),
+    (lambda y: {"logits": 2 * y, "pooled": y}, "pooled"), (lambda y: {7: y, 1: 2 * y}, 7),
+    (lambda y: namedtuple("Pair", ["state", "logits"])(y, 2 * y), "state"), (lambda y: Outputs(y, 2 * y), "scores"),
     (lambda y: BaseModelOutputWithPooling(2 * y, y), "pooler_output"),
 ])  # fmt: skip
 def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> None:

@@ -124,8 +124,7 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
     (lambda y, t: 1.0, Y, L, None, "gave a float: return a scalar tensor"),
     (lambda y, t: y, Y, L, None, "return a scalar"),
     (nn.BCEWithLogitsLoss(), Y, L, None, r"outputs \(1, 3\) and targets \(1,\).*Target size"),
-    (CE, SQUARE, INDEX, None, TWO),
-    (CE, SQUARE, SQUARE, None, TWO),
+    (CE, SQUARE, INDEX, None, TWO), (CE, SQUARE, SQUARE, None, TWO),
     (CE, SQUARE, torch.eye(T).expand(B, T, T), None, TWO),
     (CE, ZEROS, ZEROS[:, 0], None, r"float32 of shape \(4,\), expected class .* pass targets.long\(\)"),
     (CE, ZEROS, L[:, None], None, r"pass targets.squeeze\(1\)"),
@@ -134,10 +133,8 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
     (nn.BCEWithLogitsLoss(), ZEROS, ZEROS.long(), None, r"pass targets of shape \(4, 3\) and torch.float32"),
     (CE, ZEROS, ZEROS[:, :2].long(), None, r"integers of shape \(4,\), or probabilities"),
     (CE, ZEROS, torch.full((B, C), 2), None, "not one-hot: pass class indices"),
-    (CE, ZEROS, L, 2, r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"),
-    (CE, ZEROS, L, 0, "class_dim 0"),
-    ("mse", ZEROS, ZEROS, 1, OTHERS),
-    ("random-quadratic", ZEROS, ZEROS, 1, OTHERS),
+    (CE, ZEROS, L, 2, r"class_dim 2: the outputs are \(batch, 3\), pass 1 to 1"), (CE, ZEROS, L, 0, "class_dim 0"),
+    ("mse", ZEROS, ZEROS, 1, OTHERS), ("random-quadratic", ZEROS, ZEROS, 1, OTHERS),
     (F.mse_loss, ZEROS, ZEROS, 1, OTHERS),
 ])  # fmt: skip
 def test_what_no_loss_can_use_is_one_sentence(loss, y: Tensor, targets: Tensor | None, class_dim, message: str) -> None:

@@ -93,8 +93,7 @@ def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
     ((3, "a.json"), {}, "of type int: pass JSON text or the name of a file"),
     ((relu_net(), relu_net()), {}, "pass inputs too"),
     ((relu_net(), nn.Linear(4, 3).double(), X), {}, "no parameter of the same name and shape in common"),
-    (("missing.json", "b.json"), {}, "cannot read 'missing.json'"),
-    (("lenet", "b.json"), {}, "cannot read 'lenet'"),
+    (("missing.json", "b.json"), {}, "cannot read 'missing.json'"), (("lenet", "b.json"), {}, "cannot read 'lenet'"),
     (("a.json", "b.json"), {"loss": "mse"}, "reports hold what was measured"),
 ])  # fmt: skip
 def test_refusals(arguments: tuple, options: dict, message: str) -> None:

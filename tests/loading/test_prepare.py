@@ -84,8 +84,7 @@ def failing():
 @pytest.mark.parametrize(("content", "message"), [
     (None, "inputs are None: pass a tensor"),
     (X.numpy(), "inputs are a ndarray: pass a tensor, such as torch.as_tensor"),
-    ([], "there is no batch: give a tensor"), ([3], "inputs are an int"),
-    ((X, [1, 2]), "targets are a list"),
+    ([], "there is no batch: give a tensor"), ([3], "inputs are an int"), ((X, [1, 2]), "targets are a list"),
     ((X, T.numpy()), "targets are a ndarray: .* torch.as_tensor"),
     (X.to(torch.complex64), "not dense and real"),
     (failing(), "raised OSError: disk unplugged"),

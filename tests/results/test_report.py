@@ -74,18 +74,13 @@ def test_a_measured_report_survives_a_file_and_has_the_keys_of_the_contract(netw
 
 
 @pytest.mark.parametrize(("source", "message"), [
-    ("{not json", "not valid JSON"),
-    ("{}", "schema None, expected 'hessdiag.report/2'"),
+    ("{not json", "not valid JSON"), ("{}", "schema None, expected 'hessdiag.report/2'"),
     ('{"schema": "hessdiag.setups/1"}', "schema 'hessdiag.setups/1', expected"),
     ('{"schema": "hessdiag.report/1"}', "'hessdiag.report/2'; another version of hessdiag wrote it: measure again"),
-    ('{"schema": "hessdiag.report/2"}', "damaged"),
-    (damaged(build_report(), blocks=[{"name": "a"}]), "damaged"),
-    (damaged(build_report(), blocks=3), "damaged"),
-    (damaged(build_report(), loss=...), "damaged"),
+    ('{"schema": "hessdiag.report/2"}', "damaged"), (damaged(build_report(), blocks=[{"name": "a"}]), "damaged"),
+    (damaged(build_report(), blocks=3), "damaged"), (damaged(build_report(), loss=...), "damaged"),
     (damaged(build_report(), heatmap={"names": ["a"]}), "damaged"),
-    ("no such file.json", "cannot read 'no such file.json'"),
-    ("", "cannot read"),
-    (".", "cannot read"),
+    ("no such file.json", "cannot read 'no such file.json'"), ("", "cannot read"), (".", "cannot read"),
 ])  # fmt: skip
 def test_what_is_no_report_is_refused_in_one_sentence(source: str, message: str) -> None:
     with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
