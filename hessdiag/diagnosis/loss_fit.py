@@ -49,6 +49,7 @@ RANGES = {"sigmoid": (0, 1), "tanh": (-1, 1)}
 NEARLY_ALL, MOSTLY = 0.99, 0.8  # of the positions that count
 LEAST_POSITIONS = 4
 SOME = 8  # examples
+ALL = slice(None)
 
 
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
@@ -83,7 +84,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
-    shares = _are_shares(at, last)
     unsure = asked and _unsure(at, part, within=how["within"], parts=bool(given.any()) or len(endless) > 1)
     asked = {key: v for key, v in asked.items() if key != unsure and (key != "agrees" or DISTANCE not in names)}
     tell_more(calls, own, loss, model, part, **asked)
@@ -103,7 +103,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **more,
         "pull": _pull(loss, at, own, part, initial),
         "chance_sq": usual_sq,
-        "unbounded": endless == [True] and _endless(loss, *few, own[some], *pieces, kept=True) and not shares,
+        "unbounded": endless == [True] and not _are_shares(at, last) and _endless(loss, *few, own[some], kept=True),
         "plunges": not (known or normalised(at, part)) and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
@@ -387,7 +387,7 @@ def _pull(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> fl
 
 
 def _endless(
-    loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice, *, kept: bool = False
+    loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice = ALL, *, kept: bool = False
 ) -> bool:  # fmt: skip
     """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall; and
     these may be `kept` above zero where they are.
