@@ -419,11 +419,12 @@ def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool
     """
 
     def faster(way: Tensor, step: float) -> bool:
-        def falls(kept: Callable[[Tensor], Tensor]) -> bool:
-            now, near, far = (float(of(kept(y - n * step * way), part.targets).detach()) for n in range(3))
-            return 0 < ALWAYS * (now - near) < near - far < math.inf
-
-        return falls(lambda z: z) and falls(lambda z: _within_sign(z, y))
+        moved = [y - n * step * way for n in range(3)]
+        for each in (moved, [_within_sign(z, y) for z in moved]):
+            now, near, far = (float(of(z, part.targets).detach()) for z in each)
+            if not 0 < ALWAYS * (now - near) < near - far < math.inf:
+                return False
+        return True
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
         sign, width = own.sign(), y.shape[-1]

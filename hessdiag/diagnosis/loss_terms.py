@@ -221,10 +221,12 @@ def _tell_exchanged(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None)
 def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
     """Tell of classes, of which a layer writes several, that are the same for all of many examples."""
     *_, node = unchanged(y.grad_fn)
-    labels = None if targets is None or targets.is_floating_point() else torch.unique(targets).tolist()
     several = re.match("Addmm|Convolution", node.name()) and node._input_metadata[0].shape[1] > 1  # no similarities
-    if targets is not None and several and labels and len(labels) == 1 and targets.shape[:1].numel() >= MANY:
-        what = f"All {targets.numel()} targets are class {labels[0]:.0f}: the loss asks for no input."
+    if targets is None or targets.is_floating_point() or not several or targets.shape[:1].numel() < MANY:
+        return
+    low, high = map(int, targets.aminmax())
+    if low == high:
+        what = f"All {targets.numel()} targets are class {low}: the loss asks for no input."
         calls.tell(what, "Look at how they are made, as for a division by 255, and at the order of the data.")
 
 
@@ -282,22 +284,30 @@ def _tell_volume(calls: Calls, model: nn.Module, part: Batch, own: Tensor, loss:
             normal = torch.allclose(slope[:, z], -slope[:, number] * noise[:, z], rtol=NEAR, atol=0)
             jacobian = rows.flatten(2).movedim(1, 0).double()  # (B, D, D)
             _tell_map(calls, jacobian, y.detach()[:, number].squeeze(1), own[:, number], normal)
-    if own[:1].numel() == len(sizes) == 1 < sizes[0] <= WIDE:  # a log-density: with squares of z
-        with suppress(Exception), torch.enable_grad(), fixed_statistics(), moved(model, 0):
-            y = few.call(model).flatten()
-            (square,) = (each for each in walk(y.grad_fn, parents_of) if _squares(each, floats[0].shape))
-            share = -2 * gradients_of(y, [GradientEdge(square, 0)], torch.ones_like(y))[0].mean()
-            number = y.detach() / share + square._saved_self.detach().square().sum(1) / 2
-            cotangents = torch.eye(sizes[0]).to(y).unsqueeze(1).expand(-1, len(y), -1)
-            (rows,) = gradients_of(GradientEdge(*square.next_functions[0]), edges, cotangents, is_grads_batched=True)
-            for constant in (0.0, sizes[0] * math.log(2 * math.pi) / 2):
-                _tell_map(calls, rows.movedim(1, 0).double(), number + constant, own.flatten() * share, normal=False)
+    if own[:1].numel() == len(sizes) == 1 < sizes[0] <= WIDE:
+        _tell_density(calls, model, few, edges, floats[0].shape, own.flatten())
+
+
+def _tell_density(
+    calls: Calls, model: nn.Module, few: Batch, edges: list[GradientEdge], shape: torch.Size, own: Tensor
+) -> None:
+    """The same of a log-density, or its opposite, of inputs of a shape (B, D): -Σz²/2 + log |det ∂z/∂x|, with the one
+    square of such a shape, and with the normal distribution's constant or without. `own` are the gradients there, (B,).
+    """
+    with suppress(Exception), torch.enable_grad(), fixed_statistics(), moved(model, 0):
+        y, width = few.call(model).flatten(), math.prod(shape[1:])
+        (square,) = (each for each in walk(y.grad_fn, parents_of) if _squares(each, shape))
+        share = -2 * gradients_of(y, [GradientEdge(square, 0)], torch.ones_like(y))[0].mean()
+        number = y.detach() / share + square._saved_self.detach().square().sum(1) / 2
+        cotangents = torch.eye(width).to(y).unsqueeze(1).expand(-1, len(y), -1)
+        (rows,) = gradients_of(GradientEdge(*square.next_functions[0]), edges, cotangents, is_grads_batched=True)
+        for constant in (0.0, width * math.log(2 * math.pi) / 2):
+            _tell_map(calls, rows.movedim(1, 0).double(), number + constant, own * share, normal=False)
 
 
 def _squares(node: Node, shape: torch.Size) -> bool:
     """Whether a node squares numbers of some shape."""
-    named = node.name().startswith("Pow") and node._saved_exponent == 2
-    return named and tuple(node._saved_self.shape) == (FEW, *shape[1:])
+    return bool(node.name().startswith("Pow") and node._saved_exponent == 2 and node._saved_self.shape == shape)
 
 
 def _tell_map(calls: Calls, jacobian: Tensor, number: Tensor, slope: Tensor, normal: bool) -> None:

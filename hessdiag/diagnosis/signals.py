@@ -205,6 +205,10 @@ class SignalPass:
         self.shares[path] = module.p
         self.kept[getattr(out, "grad_fn", None)] = path  # of one that returns more, too
 
+    def _dropped(self, paths: Sequence[str]) -> float:
+        """The share that dropouts drop one after the other."""
+        return 1.0 - math.prod(1 - self.shares[path] for path in paths)
+
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
         """Say of each layer where its output goes and its input comes from; what uses each matrix; and of the outputs.
 
@@ -249,12 +253,12 @@ class SignalPass:
         loose = *(kept[key] for key in kept if key in strangers), *(f"Parameter{tuple(shape)}" for shape in made)
         loose += checks.fixed_weights(self.model, self.part)
         heavy = [path for path, share in self.shares.items() if share > USUALLY]
-        if 1 - math.prod(1 - self.shares[path] for path in heavy) < DROPPED:
+        if self._dropped(heavy) < DROPPED:
             ends = [self.kept[node] for node in roles.unchanged(y.grad_fn) if node in self.kept]
             heavy = [path for path in ends[:1] if self.part.targets is not None and self.shares[path]]
         return uses, {
             "dropped": listed(heavy) if heavy else "",
-            "dropped_share": 1.0 - math.prod(1 - self.shares[path] for path in heavy),
+            "dropped_share": self._dropped(heavy),
             "unregistered": loose,
             "sources": tuple(roles.written_by(y.grad_fn, written, {})),
             "one_frequency": _one_frequency(self.model),

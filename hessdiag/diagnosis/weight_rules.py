@@ -344,7 +344,7 @@ def linear_pair(net: Net) -> Finding | None:
     convolved = {o for layer in net.layers.values() if "Conv" in layer.kind for o in layer.sources}
     ahead = [o for path, o in net.layers.items() if (path,) != net.signals.sources]
     normed = {o.path: o.sources[0] for o in ahead if o.labels == ("batch",) and len(o.sources) == 1}
-    plain = [{*o.labels} - ({"norm"} if o.path in normed.values() else {"batch"} & {*o.labels}) for o in ahead]
+    plain = [{*o.labels} - {"norm" if o.path in normed.values() else "batch"} for o in ahead]
     linear = all({"linear", "output"} >= o for o in plain) and all(o.labels or o.path in convolved for o in ahead)
     hit: dict[str, None] = {}
     for path in (path for path in net.backbone if len(net.layers[path].sources) == 1):

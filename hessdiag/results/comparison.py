@@ -77,8 +77,8 @@ class Ratio(Record):
         >>> str(Ratio(before=1.0, after=2.0, value=2.0, relative=1.0, low=1.0, high=4.0))
         '2.00 ×/÷ 2.00'
         """
-        noise = f" ×/÷ {short(self.high / self.value)}" if self.low < self.value else ""
-        return short(self.value) + noise
+        noisy = self.low < self.value
+        return f"{short(self.value)} ×/÷ {short(self.high / self.value)}" if noisy else short(self.value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +174,8 @@ class Comparison(Printed, Record):
 def compare_reports(before: Report, after: Report) -> Comparison:
     """Compare two reports of one network, or of two versions of it."""
     for key in (*SAME_KIND, "mode"):
-        if (was := getattr(before, key)) != (now := getattr(after, key)):
+        was, now = getattr(before, key), getattr(after, key)
+        if was != now:
             both = f"{was!r} before and {now!r} after"
             raise HessdiagError(f"the two reports differ in {key}, {both}: measure both with the same one")
     theirs = {block.name: block for block in after.blocks}
@@ -339,7 +340,9 @@ def _times(ratios: Sequence[float]) -> str:
     ('4.80 to 4.90× as large', '2.00 to 4.00× smaller', 'no longer zero')
     """
     low, high = min(ratios), max(ratios)
-    if low == math.inf or high == 0:
-        return "now zero" if high == 0 else "no longer zero"
+    if low == math.inf:
+        return "no longer zero"
+    if high == 0:
+        return "now zero"
     low, high, how = (1 / high, 1 / low, "smaller") if 0 < low <= high < 1 else (low, high, "as large")
     return f"{' to '.join(dict.fromkeys([short(low), short(high)]))}× {how}"

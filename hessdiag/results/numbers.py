@@ -22,8 +22,10 @@ def short(value: float, digits: int = DIGITS) -> str:
     >>> [short(v) for v in (7.1694, 2.1, 472.6, 1063.0, 0.000321, 123456.0, 0.0, float("inf"), float("nan"))]
     ['7.17', '2.10', '473', '1060', '3.21e-4', '1.23e5', '0', 'inf', '–']
     """
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "–" if math.isnan(value) else str(value)
+    if math.isnan(value):
+        return "–"
+    if value == 0 or math.isinf(value):
+        return "0" if value == 0 else str(value)
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     if (power := int(exponent)) in PLAIN:
         return f"{float(mantissa) * 10.0**power:.{max(digits - 1 - power, 0)}f}"

@@ -80,7 +80,8 @@ class Prediction(Printed, Record):
 
     def text_with(self, conclusion: Sequence[str], table: TextTable, detail: Detail) -> str:
         """Return the text around a table of the blocks, with lines above the conclusion."""
-        whole, spreads = detail == "whole", self.spread
+        whole = detail == "whole"
+        spreads = self.spread
         both = f"γ {short(spreads['gamma'])}   σ² {short(spreads['avg_sq_singular_value'])}   ν {short(spreads['nu'])}"
         last = [*conclusion, f"spread over weight blocks, max/min:  {both}", *filter(None, [self.design])]
         last += ["beyond the paper:", *(f"  {note}" for note in self.notes)] if self.notes and detail != "brief" else []
@@ -88,8 +89,10 @@ class Prediction(Printed, Record):
         last += grouped("not predicted:", self.skipped, whole=whole)
         if detail == "brief":
             return plain_text(last)
-        head = [f"{self.model}: scaling predicted from shapes and E[W²] ({self.weights_from}), nothing measured"]
-        head += [f"loss {self.loss}, {self.outputs} outputs, E[y²] {short(self.output_sq)}, moments {self.moments}"]
+        head = [
+            f"{self.model}: scaling predicted from shapes and E[W²] ({self.weights_from}), nothing measured",
+            f"loss {self.loss}, {self.outputs} outputs, E[y²] {short(self.output_sq)}, moments {self.moments}",
+        ]
         return plain_text([*head, "", table, "", *last], whole=whole)
 
 

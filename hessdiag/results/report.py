@@ -96,7 +96,8 @@ class Report(Printed, Record):
         return iter(self.blocks)
 
     def __getitem__(self, name: str) -> BlockReport:
-        if name not in (blocks := {block.name: block for block in self.blocks}):
+        blocks = {block.name: block for block in self.blocks}
+        if name not in blocks:
             near = few([block for block in blocks if name in block] or blocks)
             raise HessdiagError(f"the report has no block {name!r}: {dict(self.skipped).get(name, f'it has {near}')}")
         return blocks[name]
@@ -142,7 +143,8 @@ class Report(Printed, Record):
 
     def text(self, detail: Detail = "table") -> str:
         """Return the verdict with the gravest findings and the balance (`"brief"`), a table of the layers, or all."""
-        whole, verdict = detail == "whole", self.verdict
+        whole = detail == "whole"
+        verdict = self.verdict
         most = len(self.findings) if whole else MOST_FINDINGS
         parts: list[Sequence[str | TextTable]] = [[verdict.sentence], *map(told, self.findings[:most])]
         parts[-1] = [*parts[-1], *others(self.findings[most:])]
@@ -165,8 +167,10 @@ class Report(Printed, Record):
         view = "per example" if self.per == "example" else "of the batch mean"
         measured = f"{MATRICES[self.matrix]} {view}" if self.method != "none" else "signals alone"
         loss = f"loss {self.loss}{' (--data FILE:FN gives targets)' if self.loss == 'random-quadratic' else ''}"
-        lines = [f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}"]
-        lines += [f"{loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}"]
+        lines = [
+            f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
+            f"{loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
+        ]
         count, given = self.batches_read, self.batches_given
         if count not in (0, given):
             more = "diagnose(model, data, batches=n) reads more of one shape"

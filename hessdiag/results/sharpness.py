@@ -119,10 +119,11 @@ class Sharpness(Printed, BlockSharpness):
 
     def text(self, detail: Detail = "table") -> str:
         """Return the numbers of the whole (`"brief"`), and the table of all blocks."""
-        largest, trace = bounded(self.largest, self.largest_error), bounded(self.trace, Z95 * self.trace_stderr)
-        lines = [f"{printable(self.name)}: λ_max {largest}, trace {trace}, effective rank {short(self.effective_rank)}"]
-        above = f"above a rate of {short(self.edge)} (2/λ_max)"
-        lines += [f"Where the loss is quadratic, gradient descent overshoots {above}."]
+        lines = [
+            f"{printable(self.name)}: λ_max {bounded(self.largest, self.largest_error)}, trace"
+            f" {bounded(self.trace, Z95 * self.trace_stderr)}, effective rank {short(self.effective_rank)}",
+            f"Where the loss is quadratic, gradient descent overshoots above a rate of {short(self.edge)} (2/λ_max).",
+        ]
         lines += [f"λ_min is {bounded(self.smallest, self.smallest_error)}."] if self.smallest < 0 else []
         if len(self.blocks) > 1:
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
