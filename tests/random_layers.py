@@ -165,26 +165,20 @@ def slice_in_place(m: Any, h: Tensor) -> Tensor:
 add({
     "linear": lambda s: nn.Linear(s.width, s.size(), bias=s.draw.random() < 0.7),
     "again": lambda s: s.earlier(nn.Linear, lambda m: m.in_features == s.width),  # called before, too
-    "tied": tied,
-    "tied_to_embedding": tied_to_embedding,
+    "tied": tied, "tied_to_embedding": tied_to_embedding,
     "doubled_weight": own(lambda m, h: F.linear(2 * h, m.weight, m.bias)),
     "normalised_weight": own(lambda m, h: F.linear(h, m.weight / m.weight.norm(dim=1, keepdim=True), m.bias)),
     "weight_norm": lambda s: parametrizations.weight_norm(linear(s)),
     "spectral_norm": lambda s: parametrizations.spectral_norm(linear(s)).eval(),
-    "frozen": lambda s: linear(s).requires_grad_(False),
-    "weight_in_a_list": weight_in_a_list,
-    "scalar": lambda s: Multiplier(s.draw.uniform(-1, 2)),
-    "prelu": lambda s: nn.PReLU(),
+    "frozen": lambda s: linear(s).requires_grad_(False), "weight_in_a_list": weight_in_a_list,
+    "scalar": lambda s: Multiplier(s.draw.uniform(-1, 2)), "prelu": lambda s: nn.PReLU(),
     "linear_relu_in_place": lambda s: nn.Sequential(linear(s), nn.ReLU(inplace=True)),
-    "layer_norm": lambda s: nn.LayerNorm(s.width),
-    "rms_norm": lambda s: nn.RMSNorm(s.width),
-    "remember": lambda s: Remember(),
-    "recall": lambda s: Recall(),
+    "layer_norm": lambda s: nn.LayerNorm(s.width), "rms_norm": lambda s: nn.RMSNorm(s.width),
+    "remember": lambda s: Remember(), "recall": lambda s: Recall(),
     # Functions of layers and parameters.
     "without_gradient": of(without_gradient, layer=linear),
     "weight_kept_after_use": of(weight_kept_after_use, layer=linear, cache=lambda s: {}),
-    "slice_in_place": of(slice_in_place, layer=linear),
-    "by_keyword": of(lambda m, h: m.layer(input=h), layer=linear),
+    "slice_in_place": of(slice_in_place, layer=linear), "by_keyword": of(lambda m, h: m.layer(input=h), layer=linear),
     "residual": of(lambda m, h: h + m.last(m.first(h).tanh()), first=narrow, last=lambda s: nn.Linear(3, s.width)),
     # A residual branch that starts at zero: gradients before it vanish.
     "zero_branch": of(lambda m, h: h + m.last(m.first(h)), first=square, last=zero),
@@ -210,17 +204,14 @@ add({
         weight=lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128))),
     # Functions of the tensor alone.
     **{function.__name__: plain(function) for function in (F.relu, torch.tanh, F.gelu, F.silu)},
-    "softmax": plain(lambda h: h.softmax(-1)),
-    "square": plain(torch.square),
+    "softmax": plain(lambda h: h.softmax(-1)), "square": plain(torch.square),
     "detached_gate": plain(lambda h: h * h.detach().sigmoid()),
     "straight_through": plain(lambda h: h + (h.round() - h).detach()),
     "where": plain(lambda h: torch.where(h > 0, h.sin(), 0.1 * h)),
     "sort_features": plain(lambda h: h.sort(-1).values),
     "spectrum": plain(lambda h: torch.fft.rfft(h, dim=-1).abs().square()),
-    "flip_features": plain(lambda h: h.flip(-1)),
-    "leading_one": plain(lambda h: h.unsqueeze(0).sin().squeeze(0)),
-    "own_function": plain(Cube.apply),
-    "much_larger": plain(lambda h: 1e5 * h),
+    "flip_features": plain(lambda h: h.flip(-1)), "leading_one": plain(lambda h: h.unsqueeze(0).sin().squeeze(0)),
+    "own_function": plain(Cube.apply), "much_larger": plain(lambda h: 1e5 * h),
     "much_smaller": plain(lambda h: 1e-5 * h),
 })  # fmt: skip
 
@@ -302,12 +293,10 @@ def one_channel(s: Site) -> nn.Conv2d:
 
 
 add({
-    "convolution": convolution,
-    "convolution_in_groups": convolution_in_groups,
+    "convolution": convolution, "convolution_in_groups": convolution_in_groups,
     "convolution_dilated": lambda s: CONVOLUTIONS[s.layout](s.channels, s.size(), 2, padding=2, dilation=2),
     "convolution_transposed": lambda s: TRANSPOSED[s.layout](s.channels, s.size(), 2),
-    "group_norm": lambda s: nn.GroupNorm(1, s.channels),
-    "average_pool": average_pool,
+    "group_norm": lambda s: nn.GroupNorm(1, s.channels), "average_pool": average_pool,
 }, CONVOLVED)  # fmt: skip
 add({
     # Each image on its own, without a dimension of examples.
@@ -357,8 +346,7 @@ def linear_on_packed(m: Any, h: Tensor) -> Tensor:
 add({
     "bias_of_positions": bias_of_positions,
     "positions_learnt": of(lambda m, h: h + m.weight, weight=lambda s: parameter(1, *s.h.shape[1:])),
-    "positions_embedded": positions(),
-    "positions_sparse": positions(sparse=True),
+    "positions_embedded": positions(), "positions_sparse": positions(sparse=True),
     # A learnt token, through a layer before it meets the examples.
     "class_token": of(
         lambda m, h: torch.cat([m.layer(m.token).expand(len(h), -1, -1), h], 1),
@@ -374,8 +362,7 @@ add({
     "linear_on_packed": of(linear_on_packed, layer=linear),
 }, SEQUENCE)  # fmt: skip
 add({
-    "attention": lambda s: Net(attend, layer=attending(s, s.layout == "sequence")),
-    "recurrent": recurrent,
+    "attention": lambda s: Net(attend, layer=attending(s, s.layout == "sequence")), "recurrent": recurrent,
 }, ("sequence", "time"))  # fmt: skip
 
 
@@ -453,10 +440,8 @@ add({
     "rolled": plain(lambda h: h + h.roll(1, 0)),
     "rolled_in_gradient_alone": plain(lambda h: h + h.roll(1, 0) - h.roll(1, 0).detach()),
     "rolled_in_curvature_alone": plain(lambda h: h + (h.roll(1, 0) - h.roll(1, 0).detach()).square()),
-    "first_example": plain(lambda h: h + h[:1]),
-    "first_example_gates": plain(lambda h: h * h[:1].sigmoid()),
-    "centred": plain(lambda h: h - h.mean(0)),
-    "softmax_over_examples": plain(lambda h: h.softmax(0)),
+    "first_example": plain(lambda h: h + h[:1]), "first_example_gates": plain(lambda h: h * h[:1].sigmoid()),
+    "centred": plain(lambda h: h - h.mean(0)), "softmax_over_examples": plain(lambda h: h.softmax(0)),
     "by_size_of_batch": plain(lambda h: h * len(h)),
     "pairs": plain(lambda h: h + h.view(-1, 2, *h.shape[1:]).flip(1).reshape(h.shape)),
     "mixed_times_zero": plain(lambda h: h + 0 * h.roll(1, 0)),

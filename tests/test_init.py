@@ -151,11 +151,9 @@ def test_lenet_has_two_fifths_in_every_layer_and_the_constant_can_be_given() -> 
 
 
 @pytest.mark.parametrize(("model", "typical"), [
-    (lambda: StridedLeNet(), 5.0),
-    (lambda: mlp([4, 3, 2]), 1.0),
+    (lambda: StridedLeNet(), 5.0), (lambda: mlp([4, 3, 2]), 1.0),
     (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 3.0),
-    (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 7.0),
-    (lambda: nn.Conv2d(1, 1, (1, 9)), 3.0),
+    (lambda: nn.Sequential(nn.Conv2d(1, 1, 3), nn.Conv2d(1, 1, 7)), 7.0), (lambda: nn.Conv2d(1, 1, (1, 9)), 3.0),
 ])  # fmt: skip
 def test_the_typical_kernel_is_the_commonest_the_larger_of_two(model, typical: float) -> None:
     assert init.typical_kernel(model()) == typical

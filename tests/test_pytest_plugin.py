@@ -63,8 +63,7 @@ def test_a_failure_says_what_is_wrong_where_and_what_to_do(run) -> None:  # type
     result = run("def test_sunk(hessdiag):\n    check(hessdiag, -10.0)\n")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([
-        ">*check(hessdiag, -10.0)",
-        "E*AssertionError: Sequential: 1 fault, 1 warning: look first at 0.bias (HD402).",
+        ">*check(hessdiag, -10.0)", "E*AssertionError: Sequential: 1 fault, 1 warning: look first at 0.bias (HD402).",
         "E*HD402 fault: 0.bias, 0", "E*found: The ReLU after 0 fires for 0 % of its inputs *",
         "E*do: Start the bias at zero: `nn.init.zeros_(model.get_parameter('0.bias'))`.",
         "E*why: hessdiag explain HD402", "E*HD205 warning: *",

@@ -93,7 +93,11 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] |
     with _quiet(), torch.no_grad():  # a model's own no_grad then leaves no subgraph
         try:
             exported = torch.export.export(model, args, given, strict=False)
-            return _functional(exported) if any(map(_writes, exported.graph.nodes)) else exported
+            if any(map(_writes, exported.graph.nodes)):  # in place: operations that return their results replace these
+                for node in exported.graph.nodes:
+                    node.target = _SAME_MOMENTS.get(node.target, node.target)
+                exported = exported.run_decompositions(decomp_table={})
+            return exported
         except Exception as error:
             why = f"cannot trace {type(model).__name__} with torch.export ({one_line(error)[:300]})"
             raise HessdiagError(f"{why}: measure it with hessdiag.diagnose instead") from error
@@ -103,13 +107,6 @@ def _writes(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     written = isinstance(node.target, OpOverload) and node.target._schema.is_mutable
     return written and isinstance(value, Tensor) and value.is_floating_point()
-
-
-def _functional(exported: ExportedProgram) -> ExportedProgram:
-    """Replace every write in place, to a tensor or to a view of one, by an operation that returns its result."""
-    for node in exported.graph.nodes:
-        node.target = _SAME_MOMENTS.get(node.target, node.target)
-    return exported.run_decompositions(decomp_table={})  # type: ignore[no-any-return]
 
 
 def _constants(exported: ExportedProgram) -> dict[str, Tensor]:
@@ -150,14 +147,11 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    with contextlib.ExitStack() as stack, warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        stack.callback(logging.disable, logging.root.manager.disable)
+        logging.disable(logging.CRITICAL)
+        warnings.simplefilter("ignore")
+        yield
 
 
 KERNEL = "kernel"

@@ -69,6 +69,11 @@ class Activation(Moments):
     read: float = 0.0  # the same of the input of the linear layer below, with what rotations leave of it
     pairs: float = 0.0  # mean square of E[x_s x_s'] over that of E[x²], of positions s ≠ s'; 0 for `site_correlation`²
 
+    @classmethod
+    def of(cls, actual: Tensor, name: str) -> Activation:
+        """Those of a parameter or buffer whose numbers are at hand."""
+        return cls(actual.double().square(), example_correlation=1.0, parameter=name, **alike(actual))
+
     @property
     def near(self) -> float:
         """What neighbouring positions have in common: borders take half of what they take from distant ones."""

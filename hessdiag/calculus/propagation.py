@@ -12,16 +12,7 @@ from torch import Tensor
 
 from hessdiag.arguments import LOSSES
 from hessdiag.calculus.graph import KERNEL, Call, Graph, Operation, Ref, Scores, Step, Unknown, UnsupportedError, Value
-from hessdiag.calculus.moments import (
-    NORMAL,
-    Activation,
-    Gradient,
-    InputMoments,
-    WeightMoments,
-    add_gradients,
-    alike,
-    thin,
-)
+from hessdiag.calculus.moments import NORMAL, Activation, Gradient, InputMoments, WeightMoments, add_gradients, thin
 from hessdiag.calculus.rules import BY_TARGET, Rule
 from hessdiag.calculus.rules.attention import on_scores, product
 from hessdiag.calculus.rules.composed import Chain, chained, joins, moves, size_of, with_numbers
@@ -48,16 +39,12 @@ def initial_values(
             values[name] = Activation(sq, site_correlation=c, example_correlation=c, positions=positions)
     for name in numbers.keys() - values - graph.parameters.keys():
         floating = numbers[name].is_floating_point()
-        values[name] = _of_numbers(numbers[name], graph.buffers.get(name, name)) if floating else Unknown()
+        values[name] = Activation.of(numbers[name], graph.buffers.get(name, name)) if floating else Unknown()
     for name in known.keys() - values:  # parameters, and buffers on the meta device
         path = known[name]
         sq = torch.tensor(weights.sq.get(path, math.nan), dtype=torch.float64).expand(graph.shapes[name])
         values[name] = Activation(sq, example_correlation=1.0, parameter=path, **weights.alike.get(path, {}))
     return values, numbers
-
-
-def _of_numbers(actual: Tensor, name: str) -> Activation:
-    return Activation(actual.double().square(), example_correlation=1.0, parameter=name, **alike(actual))
 
 
 @dataclass(frozen=True)
@@ -185,7 +172,7 @@ def _folded(call: Call, rule: Rule | None) -> Step | None:
         return None
     if not actual.is_floating_point():
         return Step(Unknown(drawn=any(isinstance(value, Unknown) and value.drawn for value in read)))
-    return Step(_of_numbers(actual, "fixed numbers"))
+    return Step(Activation.of(actual, "fixed numbers"))
 
 
 def _broken(operation: Operation, arguments: Sequence[tuple[Ref, Value]]) -> Step:

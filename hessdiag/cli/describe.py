@@ -17,5 +17,5 @@ def describe(
     source, prepared = subject.prepare(model, say=printing.say)
     import hessdiag
 
-    how: dict[str, Any] = {"matrix": matrix, "per": per, "mode": subject.mode, "method": method}
-    printing.show(hessdiag.describe(prepared.module, prepared.batch.inputs, output=source.output, **how))
+    how: dict[str, Any] = {"loss": subject.objective, "matrix": matrix, "per": per, "mode": subject.mode}
+    printing.show(hessdiag.describe(prepared.module, prepared.batch.inputs, output=source.output, method=method, **how))

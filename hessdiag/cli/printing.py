@@ -116,6 +116,6 @@ def gate_findings(findings: Iterable[Finding], fail_on: Severity | None) -> None
 def gate_spread(found: float, max_spread: float | None, *, of: str = "") -> None:
     """Exit with 1 where the spread of σ² is over `max_spread`, or undefined."""
     if max_spread is not None and not found <= max_spread:
-        from hessdiag.results.numbers import short
+        from hessdiag.results.numbers import root, short
 
-        fail(f"spread of σ²{of} is {short(found)}, over --max-spread {max_spread:g}")
+        fail(f"spread of σ²{of} is {short(found)} ({root(found)}²), over --max-spread {max_spread:g}")

@@ -263,11 +263,18 @@ class Batch:
         if not (batch := batch._examples_first(batch_dim, alone=isinstance(inputs, Tensor))).leaves:
             raise HessdiagError("batch_dim is None for all inputs: if they are one example, pass examples='one'")
         size, targets = len(batch.leaves[0]) if batch.leaves[0].dim() else 0, batch.targets
-        if targets is not None and shares_dimension(targets, size):
-            batch = replace(batch, targets=positions_apart(targets, size, batch.dim), form=Form(True, batch.dim))
+        batch = batch if targets is None else batch._targets_apart(targets, size)
         if examples == "either" and len({value.shape[:1] for value in batch.leaves}) > 1:
             return cls.of(inputs, targets, examples="one")
         return replace(batch, size=_common_size(batch.leaves))
+
+    def _targets_apart(self, targets: Tensor, size: int) -> Batch:
+        """With targets (size · positions,) or (positions, size) of outputs in that form as (size, positions)."""
+        if shares_dimension(targets, size):
+            return replace(self, targets=positions_apart(targets, size, self.dim), form=Form(True, self.dim))
+        if targets.shape[:1] != (size,) and place_of_examples(targets, size, 1):
+            return replace(self, targets=targets.movedim(1, 0), form=Form(at=1))
+        return self
 
     def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:
         """With the examples first in every tensor."""
@@ -516,6 +523,8 @@ class Batch:
         if size is not None and y.shape[:1] != (size,):
             what = f"the model returned a tensor of shape {tuple(y.shape)} for {size} examples: its first dimension"
             how = "if it is the loss, pass loss='model' (--loss model), and if all inputs are one example"
+            if y.dim() and any(v.shape[1:2] == y.shape[:1] for v in self.tensors):
+                how = f"of the last step of a sequence take y[:, -1], not y[-1]; {how}"
             raise HessdiagError(f"{what} must run over the examples; {how}, as a graph is, examples='one'")
         if y.dtype not in (torch.float32, torch.float64):
             how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"

@@ -97,7 +97,6 @@ class Noise(TorchFunctionMode):
         self.handed_out = None if drawn is None else iter(drawn)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and note or replace its result where it draws."""
         if func is F.gumbel_softmax:
             with self:  # whose own draws PyTorch does not show
                 return _gumbel_softmax(*args, **(kwargs or {}))

@@ -231,7 +231,6 @@ class JacobianSum(Jacobian):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(B, C)."""
         return self.terms[0].shape
 
     def gram(self) -> Tensor:

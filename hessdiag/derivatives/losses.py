@@ -432,7 +432,9 @@ class CallableLoss(Loss):
         given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
         call = f"outputs {shape} and {given} of one example ({one_line(error)})"
         how = "take derivatives of outputs in forward, and return them" if "require grad" in str(error) else HOW
-        if targets is not None and targets[:1].numel() == y[:1].numel():
+        if "should be between 0 and 1" in str(error):
+            how = "pass nn.BCEWithLogitsLoss(), which takes logits, or end the network in a sigmoid"
+        elif targets is not None and targets[:1].numel() == y[:1].numel():
             alike = (targets.shape[1:], targets.dtype) == (shape[1:], y.dtype)
             how = how if alike else f"pass targets of shape {(len(targets), *shape[1:])} and {y.dtype}"
         message = f"the loss {self.name!r} cannot be called with {call}: {how}"

@@ -109,7 +109,6 @@ class SampledSoftmaxFactor(Jacobian):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(B, C)."""
         return self.drawn.classes.shape[1], self.drawn.classes.shape[0]
 
     def gram(self) -> Tensor:

@@ -109,8 +109,10 @@ def _check_indices(targets: Tensor, classes: int, ignore_index: int) -> None:
     if bool((((targets < 0) | (targets >= classes)) & (targets != ignore_index)).any()):
         held, asked = f"{int(targets.min())} to {int(targets.max())}", f"class indices run from 0 to {classes - 1}"
         what = f"targets hold classes {held}, but the network has {classes} outputs: {asked}"
-        how = "for a regression pass targets.float()"
-        if classes == 1:
+        how = f"give it {int(targets.max()) + 1} outputs, or for a regression pass targets.float()"
+        if int(targets.min()) == -1 and int(targets.max()) < classes:
+            how = "where -1 is to be left out, pass loss=torch.nn.CrossEntropyLoss(ignore_index=-1)"
+        elif classes == 1:
             how = f"pass targets.float().unsqueeze(1) with {BINARY}"
         elif int(targets.min()) == 1 and int(targets.max()) == classes:
             how = "pass targets - 1"

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import IntEnum
 from itertools import compress, islice, product
-from statistics import median
 from typing import Any
 
 import numpy.typing as npt
@@ -69,7 +68,8 @@ LOWER_PRECISION = 1e-8  # squared error of what a model in float64 computes in f
 CHANGED = 0.01  # of the largest output
 RANDOM, MOST, UNRELATED = 64, 2**22, 0.25  # numbers; their mean over the deviation, and correlation: two to four errors
 LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
-ROUNDED, FAR_LESS = 1e-5, 1e-3  # of the usual gradient; of one in single precision
+ROUNDED, FAR_LESS = 1e-4, 1e-3  # of the largest gradient; of one in single precision
+MANY = 0.2  # of the rows or columns of a matrix
 LONG, UNTOLD = 8, 1e-3  # positions; of what outputs differ by, which is more than rounding
 READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
 READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
@@ -594,24 +594,52 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float)
     return f"its gradient is not what {where} sees in its forward call" if block.structured else READ_ELSEWHERE
 
 
-def without_rounding(model: nn.Module, part: Batch, loss: Loss, gradients: Gradients) -> Gradients:
-    """Gradients in which matrices get zero for what is rounding alone: far less in double precision."""
-    several = {name: g for name, g in gradients.items() if g is not None and g.dim() > 1 and g[:1].numel() > 1}
-    found, sizes = {**gradients}, {name: largest_entry(g) for name, g in several.items()}
-    small = [name for name, size in sizes.items() if 0 < size < ROUNDED * median(sizes.values())]
-    if not small:
-        return found
+def mean_gradients(model: nn.Module, part: Batch, loss: Loss, names: Container[str]) -> Gradients:
+    """Gradients of the batch's summed loss in some parameters."""
+    y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in names and p.requires_grad}
+    own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
+    found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
+    return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
+
+
+def without_rounding(
+    model: nn.Module, part: Batch, loss: Loss, gradients: Gradients
+) -> tuple[Gradients, dict[str, float]]:
+    """Gradients in which rows and columns of matrices get zero for what is rounding alone, far less in double
+    precision; and of each matrix that has many such the share of its rows or columns.
+    """
+    some = {name: g for name, g in gradients.items() if g is not None}
+    largest = max(map(largest_entry, some.values()), default=0.0)
+    sizes = {name: _along(g) for name, g in some.items() if g.dim() > 1 and g[:1].numel() > 1}
+    small = {o for o, each in sizes.items() if any(_share((n > 0) & (n < ROUNDED * largest)) > MANY for n in each)}
+    shares = dict[str, float]()
     with suppress(Exception):  # a model that is no other in double precision
-        wide = copy.deepcopy(model).double()
-        held = {name: p for name, p in wide.named_parameters() if name in small and p.requires_grad}
         part = part.map(lambda value: value.double() if value.is_floating_point() else value, common=True)
-        y = part.call(wide)
-        own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-        sent = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
-        for name, g in zip(held, sent, strict=True):
-            if g is None or largest_entry(g) < FAR_LESS * part.size * sizes[name]:
-                found[name] = torch.zeros_like(model.get_parameter(name))
-    return found
+        exact = mean_gradients(copy.deepcopy(model).double(), part, loss, small) if small else {}
+        for name, g in exact.items():
+            now = _along(torch.zeros_like(some[name]) if g is None else g)
+            off = [(n > 0) & (size < FAR_LESS * part.size * n) for n, size in zip(sizes[name], now, strict=True)]
+            kept = ~(off[0].unsqueeze(1) | off[1]).view(*some[name].shape[:2], *[1] * (some[name].dim() - 2))
+            some[name], shares[name] = some[name] * kept, max(map(_share, off))
+    return {**gradients, **some}, {name: share for name, share in shares.items() if share > MANY}
+
+
+def _along(g: Tensor) -> list[Tensor]:
+    """Largest entries of the rows, and of the columns, of a gradient."""
+    return [g.transpose(0, dim).flatten(1).abs().amax(1) for dim in (0, 1)]
+
+
+def _share(which: Tensor) -> float:
+    return float(which.double().mean())
+
+
+def holds(x: Tensor, part: Tensor) -> bool:
+    """Whether some of the columns of x (..., C) are those of another tensor, as they are."""
+    n, apart = part.shape[-1] if part.dim() else 0, part.dim() != x.dim() or part.shape[:-1] != x.shape[:-1]
+    if apart or x.dim() < 2 or not 0 < n < x.shape[-1] or not x.numel():
+        return False
+    first = (x.flatten(0, -2)[0].unfold(0, n, 1) == part.flatten(0, -2)[0]).all(-1)
+    return any(torch.equal(x[..., k : k + n], part) for k in first.nonzero().flatten().tolist())
 
 
 def orderless(model: nn.Module, part: Batch, y: Tensor) -> bool:

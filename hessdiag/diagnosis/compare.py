@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from hessdiag.data.batch import Batch, Inputs
+from hessdiag.data.batch import Inputs
 from hessdiag.data.stream import batches_for
 from hessdiag.diagnosis.diagnose import diagnose
 from hessdiag.errors import HessdiagError
@@ -48,13 +48,10 @@ def compare(
         raise HessdiagError("reports hold what was measured: pass inputs, targets and options with models alone")
     how = {key: options[key] for key in {"batch_dim", "examples"} & {*options}}
     batches = [] if inputs is None else [*batches_for(models[0], inputs, targets, **how)]  # for both
-    first, second = (_report(side, batches, options) for side in (before, after))
-    return compare_reports(first, second)
 
+    def report(side: Side) -> Report:
+        if isinstance(side, nn.Module):
+            return diagnose(side, (batch.given for batch in batches), **options)
+        return side if isinstance(side, Report) else Report.from_json(side)
 
-def _report(side: Side, batches: Iterable[Batch], options: dict[str, Any]) -> Report:
-    if isinstance(side, Report):
-        return side
-    if isinstance(side, nn.Module):
-        return diagnose(side, (batch.given for batch in batches), **options)
-    return Report.from_json(side)
+    return compare_reports(report(before), report(after))

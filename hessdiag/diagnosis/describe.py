@@ -11,8 +11,10 @@ from torch import nn
 from hessdiag.arguments import check_model
 from hessdiag.curvature import batch_sketch, probe, sketch
 from hessdiag.curvature.measurement import Plan, Settings, within_batch
-from hessdiag.data.batch import Inputs
+from hessdiag.data.batch import Inputs, Layout
 from hessdiag.data.stream import reader
+from hessdiag.derivatives.losses import LossFunction
+from hessdiag.errors import HessdiagError
 from hessdiag.network.blocks import Block, find_blocks
 from hessdiag.network.preserve import preserve_state
 from hessdiag.network.torch_state import fixed_statistics
@@ -63,9 +65,9 @@ class Description(Printed, Record):
         return plain_text(parts, whole=detail == "whole")
 
 
-def describe(
-    model: nn.Module, inputs: Inputs, *, matrix: str = "ggn", per: str = "example", mode: str = "train",
-    method: str = "auto", output: str | int | None = None,
+def describe(  # noqa: PLR0913, keyword-only options
+    model: nn.Module, inputs: Inputs, *, loss: str | LossFunction | None = None, matrix: str = "ggn",
+    per: str = "example", mode: str = "train", method: str = "auto", output: str | int | None = None,
 ) -> Description:  # fmt: skip
     """List the blocks of a model and estimate the cost of `hessdiag.diagnose` with the same arguments.
 
@@ -79,7 +81,13 @@ def describe(
     blocks, skipped = find_blocks(model)
     state = preserve_state(model, seed=0, mode=mode, call=lambda: batch.narrow(0, 2).run(model))
     with state, fixed_statistics() as taken:
-        shape = try_model(model, batch, blocks).shape
+        try:
+            shape = try_model(model, batch, blocks).shape
+        except HessdiagError:
+            if output is not None or not callable(loss):  # else this may be a function of several tensors
+                raise
+            layout = Layout.of(batch.narrow(0, 2).run(model), size=min(2, batch.size))
+            shape = try_model(model, replace(batch, output=layout), blocks).shape
     coupled = any(taken)
     sites = tuple(max((shape.layers[o].sites for o in b.owners if o in shape.layers), default=0) for b in blocks)
     settings, times, N = Settings(method=method, matrix=matrix, per=per, mode=mode), 1, shape.outputs

@@ -213,14 +213,9 @@ class Along:
 
 
 class Walk:
-    """Steps on copies of a model's trainable parameters; the model itself stays as it is.
+    """Steps on copies of a model's trainable parameters, or of those that `blocks` name; the model stays as it is.
 
-    Args:
-        model: whose weights are the start.
-        loss: what falls.
-        batch: any that the model reads.
-        seed: of what the model draws.
-        blocks: patterns of the parameters that move; None for all.
+    `batch` is any that the model reads, `seed` that of what the model draws.
     """
 
     def __init__(

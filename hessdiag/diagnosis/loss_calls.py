@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
-from hessdiag.diagnosis.checks import moved, varies
+from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
 from hessdiag.diagnosis.roles import Graph, endless_slopes, holds_sigmoid, mixing_views, norms_of_places, shapes_of
 from hessdiag.errors import REFUSALS
@@ -30,8 +29,7 @@ TAKES |= {"nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 LOGARITHMS = ("log", "log2", "log10")
-LEFT, SEVERAL, SATURATING = 0.1, 8, 10.0  # of the targets; logits whose gradient may be zero by rounding
-UNLIKE, MIXED = 1.1, 0.98  # how much more examples vary within groups than in others, and of what all do
+SATURATING = 10.0  # logits whose gradient may be zero by rounding
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 COMPARE = (*ELEMENTWISE, "sub", "rsub")
 
@@ -41,7 +39,7 @@ class Calls(TorchFunctionMode):
     outputs with targets of other examples, or as `pairs` may do so, and one that gets what it does not take. Besides,
     the terms of a sum without a gradient in the outputs y (B, *out), where these are not `given`. These are `squashed`
     where a sigmoid wrote some of them. By what the loss does that takes numbers above zero, whether some that outputs
-    made are below. Of calls `inside` of a model torch's losses alone are noted, and means over parts of its `leaves`.
+    made are below. Of calls `inside` of a model torch's losses alone are noted.
     """
 
     def __init__(
@@ -53,16 +51,12 @@ class Calls(TorchFunctionMode):
         self.compared = list[tuple[Callable[..., Tensor], Tensor, Tensor]]()  # losses inside, of outputs and targets
         self.targets: Tensor | None = None
         self.logs = set[bool]()  # whether what logarithms are taken of is made of the outputs
-        self.leaves, self.unlike = tuple[Tensor, ...](), ""  # the inputs; sizes of means of what is not alike
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result, name = func(*args, **(kwargs := kwargs or {})), func.__name__
         pair = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)][:2]
         if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
             return result
-        if self.inside and name == "mean":
-            with suppress(Exception):  # over no dimension, or several
-                self._note_groups(args[0], kwargs["dim"] if "dim" in kwargs else args[1])
         if self.inside and name not in {*ELEMENTWISE, *TAKES, *LOGISTIC, "ctc_loss"}:
             return result
         with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
@@ -134,25 +128,11 @@ class Calls(TorchFunctionMode):
         every = 2 < len(classes) <= other.shape[-1] > classes[-1] and classes[0] >= 0
         return bool(every) and torch.equal(one.flatten(), told.flatten().to(one))
 
-    def _note_groups(self, values: Tensor, dim: int) -> None:
-        """Note a mean over a part of the examples, or of what one has several of, who are no more alike than others: of
-        (classes, shots, ...) taken for (shots, classes, ...).
-        """
-        for leaf, first in product(self.leaves, range(2)):
-            sizes = values.shape[first : first + 2]
-            split = (*values.shape[:first], math.prod(sizes)) == leaf.shape[: first + 1]
-            if split and dim % values.dim() in (first, first + 1):
-                around, rest = values.shape[:first], values.shape[first + 2 :]
-                forms = (values.reshape(*around, *each, *rest) for each in (sizes, sizes[::-1]))
-                ways = [form.var(first + n).mean() for form in forms for n in range(2)]
-                within, whole = values.var(dim).mean(), values.flatten(first, first + 1).var(first).mean()
-                if within > MIXED * whole and within > UNLIKE * min(ways):
-                    self.unlike = " × ".join(map(str, sizes))
-
     def _note_terms(self, terms: Sequence[Any]) -> None:
         values = [float(v.detach().real if isinstance(v, Tensor) else v) for v in terms]
         if 0 not in values[:2] and len({*values}) > 1:  # as of l - l.detach(), which changes what is printed
-            self.silent += [value for value, term in zip(values, terms, strict=True) if self._is_silent(term)]
+            silent = [value for value, term in zip(values, terms, strict=True) if self._is_silent(term)]
+            self.silent += silent if len(silent) < len(values) else []  # none is learnt of such a sum: of another's ε
 
     def _is_silent(self, term: Any) -> bool:
         """Whether a term has no gradient in what weights made of the outputs."""
@@ -225,7 +205,6 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
             own = loss.gradient(y / largest, part.targets)
     _tell_unasked(calls, own, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
-    _tell_groups(calls, model, part)
     if signed and not any(signed.values()) and not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
             lower = torch.where((y < 0).any(0), -1 - y.abs(), y)  # not what a softplus wrote
@@ -238,18 +217,6 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
             part.call(model)
             calls.found |= {key: told for key, told in inside.found.items() if key != "logits"}
             calls.compared = inside.compared
-
-
-def _tell_groups(calls: Calls, model: nn.Module, part: Batch) -> None:
-    """Tell of means over examples in the model, of groups who are no more alike than others."""
-    few, inside = part.narrow(0, 2), Calls(part.rows, calls.y, calls.given, inside=True)
-    inside.leaves = tuple(value for value in few.leaves if value.is_floating_point())
-    if inside.leaves:
-        with suppress(Exception), torch.enable_grad(), inside:  # a model that runs with all examples alone
-            few.call(model)
-    if inside.unlike:
-        what = f"Means are taken over groups of {inside.unlike} examples, less alike than if grouped another way."
-        calls.tell(what, "Look at their order: for one class after the other take `view(classes, shots, -1)`.")
 
 
 def _tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch) -> None:
@@ -270,14 +237,6 @@ def _tell_unasked(
     """Tell of targets of 0 and 1 where all gradients `own` (B, *out) at the ones are zero; at zeros it may be meant."""
     if targets is None or stuck or not swing > SWING or (felt := felt_by(own, targets)) is None:
         return
-    left, kept = targets[~felt], targets[felt]
-    if len(kept) >= SEVERAL and len(left) > LEFT * targets.numel() and not varies(kept) and varies(left):
-        what = f"The loss counts the targets of {short(float(kept[0]))} alone: all others get no gradient."
-        calls.tell(what, "Invert its mask: padding is to be left out, not what differs.")
-    labels = targets.dim() == 1 and not targets.is_floating_point() and len(left) > max(SEVERAL, LEFT * len(targets))
-    if labels and left[0] > 0 and not varies(left) and varies(kept) and not bool((kept == left[0]).any()):
-        what = f"The loss leaves out class {int(left[0])}: none of its {len(left)} examples get a gradient."
-        calls.tell(what, "Give that class a weight above zero.")
     asked = targets == 1
     values = bool(((targets == 0) | asked).all()) and own.shape == targets.shape  # not classes
     if values and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):

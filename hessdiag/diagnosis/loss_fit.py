@@ -20,6 +20,7 @@ from hessdiag.derivatives.magnitude import mean_sq
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved, varies
 from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
+from hessdiag.diagnosis.loss_targets import tell_targets
 from hessdiag.diagnosis.loss_terms import (
     Of,
     are_fractions,
@@ -75,8 +76,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if kind == "other":
         free, tried = not any(endless) and last != "LogSoftmax", few if costly else None
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bounds, free=free, tried=tried)
-    told = targets is not None and targets.dim() == 1 and any(torch.equal(v, targets) for v in part.leaves[:-1])
-    chance = math.nan if told or (len(endless) > 1 and any(endless)) else chance  # as by a margin, or without a least
+    chance = math.nan if _is_told(part) or (len(endless) > 1 and any(endless)) else chance  # a margin, or no least
     best = chance if math.isfinite(chance) else initial
     known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
@@ -88,6 +88,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {key: v for key, v in asked.items() if key != unsure and (key != "agrees" or DISTANCE not in names)}
     tell_more(calls, own, loss, model, part, **asked)
     tell_outputs(calls, model, part, y, own, loss)
+    tell_targets(calls, loss, part, costly=costly)
     more = would_broadcast(y, targets, calls) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
@@ -115,6 +116,12 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     }
 
 
+def _is_told(part: Batch) -> bool:
+    """Whether targets (B,) are among the inputs."""
+    told = part.targets
+    return told is not None and told.dim() == 1 and any(torch.equal(v, told) for v in part.leaves[:-1])
+
+
 def _spread(values: Tensor) -> dict[str, float]:
     """The standard error of a mean loss over its examples, and their median."""
     error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
@@ -130,9 +137,10 @@ def _unsure(y: Tensor, part: Batch, *, within: bool, parts: bool) -> str:
 
 
 def _are_shares(y: Tensor, last: str) -> bool:
-    """Whether these are log-probabilities, or probabilities that no softmax made."""
+    """Whether these are log-probabilities, or probabilities that no softmax made, or one of several stacked is."""
     forms = [y.double().exp(), *([] if last == "softmax" else [y])]
-    return any(sums_to_one(z, d) for z in forms for d in range(1, y.dim()))
+    forms += [each for z in forms if z.dim() > 2 for each in z.unbind(1)]
+    return any(sums_to_one(z, d) for z in forms for d in range(1, z.dim()))
 
 
 def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound | None]:
@@ -288,18 +296,21 @@ def _is_stuck(of: Callable[[Tensor], Tensor], y: Tensor, noise: Tensor, now: flo
 
 
 def _agreement(moved: Tensor, targets: Tensor) -> float:
-    """Correlation of outputs (B, *out), or of how they move, with the targets, be these values or classes.
+    """Correlation of outputs (B, *out), or of how they move, with the targets, be these values, classes or levels.
 
     NaN for other targets.
     """
+    forms = [targets]
     for dim in (1, -1) if not targets.is_floating_point() else ():
         theirs = moved.movedim(dim, -1).shape == (*targets.shape, moved.shape[dim])
         if theirs and bool(((targets >= 0) & (targets < moved.shape[dim])).all()):
-            targets = nn.functional.one_hot(targets.long(), moved.shape[dim]).movedim(-1, dim)
+            ones = nn.functional.one_hot(targets.long(), moved.shape[dim]).movedim(-1, dim)
+            forms = [ones, ones.flip(dim).cumsum(dim).flip(dim) - ones]
             break
-    if targets.shape != moved.shape:
+    if forms[0].shape != moved.shape:
         return math.nan
-    return float(torch.corrcoef(torch.stack([moved.flatten().double(), targets.flatten().double()]))[0, 1])
+    plain, *levels = (float(torch.corrcoef(torch.stack([moved, z]).flatten(1).double())[0, 1]) for z in forms)
+    return next((each for each in levels if each > MOSTLY), plain)
 
 
 def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
@@ -321,12 +332,14 @@ def _counted(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) ->
     """
     felt, stalled = own.flatten(1).any(1), 0.0
     if 0 < int(felt.sum()) < len(felt) == len(values):
-        least, noise = values.clone(), noise_like(y, part)
+        least, noise, guess = values.clone(), noise_like(y, part), torch.zeros_like(values)
+        with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+            guess = loss.value(noise, part.targets).detach().double().abs().nan_to_num(posinf=0.0)
         for step in (noise, -noise, torch.ones_like(y), -torch.ones_like(y)):
             for size in (1.0, ANY):
-                with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+                with suppress(Exception):
                     least = torch.fmin(least, loss.value(y + size * step, part.targets).detach().double())
-        high = values > values[felt].median()
+        high = (values > values[felt].median()) & (values.abs() > SOME_SHARE * guess)
         stalled = float((~felt & high & (values - least > SOME_SHARE * values.abs())).double().mean())
     return {"felt": float(felt.double().mean()), "stalled": stalled, "padded": _padded(part, own)}
 

@@ -28,7 +28,7 @@ NEAR = 0.01  # relative, of numbers that are computed in two ways
 NOISES = 3  # random vectors like the outputs, beside the first
 TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
 ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
-FEW, WIDE, MANY = 4, 64, 8  # examples; dimensions of a flow; targets
+FEW, WIDE = 4, 64  # examples; dimensions of a flow
 REACHED = 30.0  # by confident logits
 CLEARLY, ALIKE, EXACT = 0.01, 0.1, 1e4  # log-determinants, how near, relative, and how Jacobians are conditioned
 
@@ -190,7 +190,6 @@ def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root
 def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> None:
     """Tell of outputs that are not what the loss takes them for: shares over other axes, and a flow's numbers."""
     _tell_axes(calls, y, part.targets)
-    _tell_one_class(calls, y, part.targets)
     _tell_several_classes(calls, y, part, loss)
     _tell_volume(calls, model, part, own, loss)
     at = y.detach()
@@ -216,18 +215,6 @@ def _tell_exchanged(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None)
         if abs(less * more - once**2) < NEAR * once**2 and abs(once) > abs(less) > 0:
             what = "The loss takes logarithms of the targets and none of the outputs: they have changed places."
             calls.tell(what, "Pass outputs and targets in the order in which the loss asks for them.")
-
-
-def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
-    """Tell of classes, of which a layer writes several, that are the same for all of many examples."""
-    *_, node = unchanged(y.grad_fn)
-    several = re.match("Addmm|Convolution", node.name()) and node._input_metadata[0].shape[1] > 1  # no similarities
-    if targets is None or targets.is_floating_point() or not several or targets.shape[:1].numel() < MANY:
-        return
-    low, high = map(int, targets.aminmax())
-    if low == high:
-        what = f"All {targets.numel()} targets are class {low}: the loss asks for no input."
-        calls.tell(what, "Look at how they are made, as for a division by 255, and at the order of the data.")
 
 
 def _tell_several_classes(calls: Calls, y: Tensor, part: Batch, loss: Loss) -> None:

@@ -121,8 +121,7 @@ def _meeting(problem: Problem, settings: Settings, whole: bool, error: CoupledEr
 def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:
     """Check the model on a few examples, on two at least where more do not fit into memory.
 
-    Returns:
-        The problem with its blocks as they can be read, and the layers whose rows are no examples.
+    Returned are the problem with its blocks as they can be read, and the layers whose rows are no examples.
     """
     nearby = not settings.quick or checks.alike(before)
     read = partial(checks.as_read, problem, few, settings.seed, before=before, nearby=nearby)

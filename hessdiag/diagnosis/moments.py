@@ -134,7 +134,9 @@ def _sums(
     cotangents, phis, exact = own.unsqueeze(0), dout, of_own
     again: list[Tensor | None] = [None] * len(ends)
     if checked and not settings.quick:
-        z = checks.only(_check_cotangent(own, part, seed), halves[:1])  # (1, B, *out)
+        z = torch.randn(own.shape, generator=stream(seed, f"check of examples from {part.offset}")).to(own)
+        size = largest_entry(own)  # that of the loss's gradient, which is compared with it
+        z = checks.only(z * size if size > 0 else z, halves[:1])  # (1, B, *out)
         back = iter(backpropagate(seen.y, [*ends, *parameters], z))
         again, other = [*islice(back, len(ends))], [*back]
         phis = [None if a is None or b is None else torch.cat([a, b]) for a, b in zip(dout, again, strict=True)]
@@ -187,13 +189,6 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
     multiplies = multiplies and torch.allclose(call.output, call.x * own[0])
     x_sq, out_sq = squares(call.x), sum_of_squares(call.output)
     return [call.x.numel(), call.output.numel(), x_sq, dx, out_sq, dout, dcurved, float(not multiplies)]
-
-
-def _check_cotangent(own: Tensor, part: Batch, seed: int) -> Tensor:
-    """Random, so that nothing cancels by chance; of the size of the loss's gradient, which is compared with it."""
-    z = torch.randn(own.shape, generator=stream(seed, f"check of examples from {part.offset}")).to(own)
-    size = largest_entry(own)
-    return z * size if size > 0 else z
 
 
 def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:

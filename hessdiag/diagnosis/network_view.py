@@ -30,34 +30,26 @@ BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the sc
 
 
 class Net:
-    """Signals of one network by role, and what is derived from them.
-
-    Attributes:
-        layers: by path, in execution order; `order` has the place of each.
-        matrices, weights: weights of layers (no free parameters), and those of them that are no table.
-        backbone: paths of the layers that hold weights; `head` is the last that writes the output, `hidden` the others.
-        normalised: whether a normalisation with statistics of the batch is at work.
-        residual: whether a layer ends a residual branch.
-    """
+    """Signals of one network by role, and what is derived from them."""
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
         self.parameters = [p for p in signals.parameters if p.numel]
         self.named = {p.name: p for p in self.parameters}
         self.siblings = assign_siblings(self.parameters)
-        self.layers = {layer.path: layer for layer in signals.layers}
+        self.layers = {layer.path: layer for layer in signals.layers}  # in execution order
         self.order = {path: place for place, path in enumerate(self.layers)}
-        self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]
-        self.weights = [p for p in self.matrices if "lookup" not in p.uses]
+        self.matrices = [p for p in self.parameters if {"product", "lookup"} & set(p.uses)]  # no free parameters
+        self.weights = [p for p in self.matrices if "lookup" not in p.uses]  # no tables
         held = [(owner, p) for p in self.matrices for owner in p.owners if owner in self.layers]
         self.weight_of = dict(held) | dict(held[::-1])  # of several the first, which reads the inputs
         tables = {path for path, layer in self.layers.items() if "Embedding" in layer.kind}
         self.backbone = [path for path in self.layers if path in self.weight_of and path not in tables]
         outputs = [path for path in self.backbone if "output" in self.layers[path].labels]
-        self.head = outputs[-1] if outputs else None
+        self.head = outputs[-1] if outputs else None  # the last that writes the output
         self.hidden = [path for path in self.backbone if path != self.head]
         functional = not signals.fixed_norms and any("norm" in layer.labels for layer in signals.layers)
-        self.normalised = functional or any(layer.normalises for layer in signals.layers)
+        self.normalised = functional or any(layer.normalises for layer in signals.layers)  # by statistics of the batch
         self.residual = any("add" in layer.labels for layer in signals.layers)
 
     @property

@@ -27,25 +27,16 @@ from hessdiag.results.setups import InitCheck, SchemeCheck, Setups, ranked
 
 @dataclass(frozen=True, kw_only=True)
 class RandomTrials:
-    """Random trials of one network: trial s has seed `seed + s`, from which everything in it follows.
-
-    Attributes:
-        source: the network.
-        init: an initialisation, see `hessdiag.init.resolve`, or `"as built"`.
-        setups, batch_size: how many, and examples of each.
-        seed: of the first.
-        loss, class_dim, device, dtype: of all.
-        options: of `hessdiag.diagnose`, such as `{"matrix": "hessian"}`.
-    """
+    """Random trials of one network: trial s has seed `seed + s`, from which everything in it follows."""
 
     source: ModelSource
-    options: dict[str, Any]
+    options: dict[str, Any]  # of `hessdiag.diagnose`, such as `{"matrix": "hessian"}`
     device: str
     dtype: torch.dtype
     init: Scheme = AS_BUILT
-    setups: int = 20
-    batch_size: int = 64
-    seed: int = 0
+    setups: int = 20  # how many
+    batch_size: int = 64  # examples of each
+    seed: int = 0  # of the first
     loss: str = "random-quadratic"
     class_dim: int | None = None
 
@@ -108,11 +99,8 @@ def trial_file(
 ) -> TrialFile | None:
     """Open a file of trials; None where none is named.
 
-    Args:
-        path: the file.
-        of: what all of its trials have in common.
-        functions: names of functions, as in `"./file.py:function"`: where a file of them is edited, trials are others.
-        processes: that measure the trials.
+    `of` is what all have in common. Where a file of `functions`, as in `"./file.py:function"`, is edited, trials are
+    others.
     """
     if path is None:
         return None

@@ -160,7 +160,9 @@ class Graph:
         if name.startswith(("Mul", "Div")):
             labels.add("gate")
             return False
-        both = _descends(others[0], start)  # part of a nonlinearity, or a skip starts here
+        # Part of a nonlinearity, or a skip starts here; what is older than that cannot have been computed from it.
+        oldest = start._sequence_nr()
+        both = start in walk(others[0], lambda n: [p for p in parents_of(n) if p._sequence_nr() >= oldest])
         labels.add("self-add" if both else "add")
         return both
 
@@ -188,12 +190,6 @@ def _writes_linearly(node: Node) -> bool:
     return re.match(rf"Add|Sub|{_PRODUCT.pattern}|{_LAYER.pattern}", node.name()) is not None
 
 
-def _descends(node: Node, ancestor: Node) -> bool:
-    """Whether a node was computed from another one; what is older than that cannot have been."""
-    oldest = ancestor._sequence_nr()
-    return ancestor in walk(node, lambda n: [p for p in parents_of(n) if p._sequence_nr() >= oldest])
-
-
 def _is_idle(node: Node, kind: str) -> bool:
     """Whether a nonlinearity gives back all that it reads: a slope of 1, or a ReLU of what is all positive."""
     if kind == "leaky_relu":
@@ -215,7 +211,7 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     return {}
 
 
-NEARLY_ALL, MOSTLY_INSIDE, TURNED = 0.99, 0.5, 0.1  # of a row's weight; of the places that are sampled; of variances
+NEARLY_ALL, MOSTLY_INSIDE = 0.99, 0.5  # of a row's weight; of the places that are sampled
 CLOSE = 1e-3  # of norms to each other
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
 
@@ -225,11 +221,8 @@ def attentions(
 ) -> Iterator[tuple[list[str], float, set[str]]]:
     """Every softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
 
-    Args:
-        graph: of the network.
-        layers: path of the layer that wrote at a node.
-        owners: path of the module that holds a matrix, by the matrix's id.
-        inputs: of the network, (B, *in) each.
+    `layers` has the path of the layer that wrote at a node, `owners` that of the module that holds a matrix, by the
+    matrix's id; `inputs` are those of the network, (B, *in) each.
 
     Yields:
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
@@ -428,17 +421,7 @@ def squashed(graph: Graph) -> Iterator[Node]:
 def outside(graph: Graph) -> Iterator[Node]:
     """What `grid_sample` reads at places of which most are outside, beyond −1 to 1."""
     for node in (each for each in (graph.root, *graph.consumers) if each.name().startswith("GridSampler")):
-        inside = (node._saved_grid.detach().abs() <= 1).all(-1)
-        if float(inside.double().mean()) < MOSTLY_INSIDE:
-            yield node
-
-
-def turned(graph: Graph) -> Iterator[Node]:
-    """What `grid_sample` reads at places (B, H, W, 2) whose first coordinate runs along H, and the second along W."""
-    for node in (each for each in (graph.root, *graph.consumers) if each.name().startswith("GridSampler2D")):
-        along_rows, along_columns = (node._saved_grid.detach().var(dim).mean((0, 1)) for dim in (1, 2))
-        ways = torch.stack([along_columns[0] / along_rows[0], along_rows[1] / along_columns[1]])
-        if bool((ways < TURNED).all()):
+        if float((node._saved_grid.detach().abs() <= 1).all(-1).double().mean()) < MOSTLY_INSIDE:
             yield node
 
 
@@ -478,7 +461,7 @@ def _channel(node: Node) -> int | None:
     return 1
 
 
-NOTED = {"root": endless_slopes, "squashed": squashed, "outside": outside, "turned": turned, "pooled": pooled}
+NOTED = {"root": endless_slopes, "squashed": squashed, "outside": outside, "pooled": pooled}
 Bound = Callable[[Tensor], Tensor]
 
 

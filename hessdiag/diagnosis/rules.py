@@ -57,7 +57,10 @@ def explain(rule: str, *, width: int = WIDTH) -> str:
     entry = CATALOGUE[rule]
     lines = [fill(f"{rule}: {entry.title}", width, subsequent_indent="  ", break_on_hyphens=False), ""]
     for heading, text in entry.parts.items():
-        lines += [heading, fill(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False), ""]
+        first, *items = re.split(r" (?=- \*)", text)
+        rows = [("  ", first), *(("    ", item.replace("*", "")) for item in items)]
+        lines += [heading, *(fill(row, width, initial_indent="  ", subsequent_indent=by, break_on_hyphens=False)
+                             for by, row in rows), ""]  # fmt: skip
     return "\n".join(lines).rstrip()
 
 
@@ -80,8 +83,8 @@ EFFECTS = {"HD101", "HD102", "HD103", "HD104", "HD106", "HD110", "HD112", "HD116
 # A cause and what it accounts for whatever layers both name; other effects name one of its layers.
 BECAUSE = {
     ("HD402", "HD401"), ("HD402", "HD102"), ("HD114", "HD116"), ("HD115", "HD101"), ("HD113", "HD101"),
-    ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD103", "HD101"), ("HD103", "HD102"),
-    ("HD103", "HD110"), ("HD202", "HD110"),
+    ("HD104", "HD101"), ("HD115", "HD106"), ("HD109", "HD102"), ("HD109", "HD401"), ("HD103", "HD101"),
+    ("HD103", "HD102"), ("HD103", "HD110"), ("HD202", "HD110"),
     ("HD122", "HD116"), ("HD122", "HD102"), ("HD120", "HD102"), ("HD105", "HD102"), ("HD105", "HD110"),
 }  # fmt: skip
 # What cannot learn, or fall, whatever the loss is.

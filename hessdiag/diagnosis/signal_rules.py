@@ -250,7 +250,8 @@ def residual_growth(net: Net) -> Finding | None:
 
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on any path; what never varies is none."""
-    read = {o: e.x_sq for o in net.backbone if not (e := net.layers[o]).sources and e.x_sq > 0 and e.x_varies != 0}
+    firsts = [o for o in net.backbone if not net.layers[o].sources or "raw" in net.layers[o].labels]
+    read = {o: e.x_sq for o in firsts if (e := net.layers[o]).x_sq > 0 and e.x_varies != 0}
     path = max(read, key=read.__getitem__, default="")
     value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
@@ -293,7 +294,7 @@ def raw_targets(net: Net) -> Finding | None:
         return Finding("HD105", "warning", blocks, message, advice, signals.pull, PULL)
     size, usual, deviation = map(root, (target_sq, TARGET_SQ, signals.chance_loss))
     message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
-    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, {deviation}."
+    advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {deviation}."
     grade: Severity = "fault" if net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
     return Finding("HD105", grade, blocks, message, advice, target_sq, TARGET_SQ)
 
@@ -307,7 +308,8 @@ def operations(net: Net) -> Finding | None:
         return fed
     written = {path: sum(net.layers[o].out_sq for o in net.layers[path].sources) for path in net.backbone}
     read = {path: net.layers[path].x_sq for path in net.backbone}
-    apart = {(read[o], net.layers[o].sources): o for o in net.backbone}.values()  # what several read counts once
+    grow = [o for o in net.backbone if "raw" not in net.layers[o].labels]  # else inputs are large there
+    apart = {(read[o], net.layers[o].sources): o for o in grow}.values()  # what several read counts once
     grown = {net.name_of(o): math.log(read[o] / written[o]) for o in apart if read[o] > written[o] > 0}
     if not (total := math.exp(sum(grown.values()))) > GROWN:
         return None
@@ -365,6 +367,8 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = "Look for a minus that is missing, or a weight or a divisor below zero."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     ends = signals.bounded.removeprefix("LogSoftmax of a ")
+    bounded = [o for o in net.weight_of if o in signals.sources and {*ends.split(" of a ")} & {*net.layers[o].labels}]
+    blocks = tuple(net.name_of(o) for o in bounded) or blocks  # of several outputs
     logits = signals.loss_kind == "cross-entropy" or ends != signals.bounded
     if (ends == "relu" and logits) or ends == "softmax of a relu":
         message = "The network ends in a ReLU, and the loss expects logits of both signs: at 0 they get no gradient."
@@ -509,16 +513,14 @@ def unseen(net: Net) -> Finding | None:
     if blocks := net.labelled("outside"):
         message = f"Of the places that `grid_sample` reads behind {listed(blocks)} most are outside of what it samples."
         return Finding("HD120", "warning", blocks, message, "Scale them from pixels to the range −1 to 1.", 1.0, 0.0)
-    if blocks := net.labelled("turned"):
-        message = f"The grid that `grid_sample` reads behind {listed(blocks)} has rows first, where it takes x, y."
-        return Finding("HD120", "warning", blocks, message, "Flip its last dimension: `grid.flip(-1)`.", 1.0, 0.0)
-    waiting = any(p.gradient in ("zero", "later") for p in net.parameters)  # its way may open
+    waits = (p for p in net.parameters if p.gradient in ("zero", "later"))  # its way may open
+    waiting = any(not p.attribute.startswith("weight_hh") for p in waits)
     if signals.unseen and not waiting:
         blocks = net.names_of(signals.unseen[1:])
         message = f"The outputs do not depend on {signals.unseen[0]}."
         advice = "Look for a state not carried on, an output read too early, a slice, or another input in its place."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
-    if not signals.output_varies > SILENT:  # which is HD102's
+    if not (signals.output_varies > SILENT or signals.examples == 1):  # which is HD102's
         return None
     steps = any(p.gradient == "cut" for p in net.parameters)  # of HD403, which outputs go in
     steps = steps or any(p.weight_sq == 0 for p in net.weights)  # until it has moved
@@ -541,7 +543,7 @@ def meeting(net: Net) -> Finding | None:
     order = ", and on their order" if ordered else ""
     message = f"Examples of the batch meet{where}: the outputs of one depend on the others{order}."
     advice = "Look for a layer without batch_first=True, positions viewed as examples, or a sum or softmax over them."
-    advice += " If time is the first dimension of the inputs, pass batch_dim=1." if ordered else ""
+    advice += " If time is the first dimension of the inputs, pass batch_dim=1."
     if net.signals.by_place:
         message = "The outputs of an example depend on its place in the batch: something is counted along the examples."
         advice = "Look for positions that are cut to `x.shape[0]`, for (T, B, C), where (B, T, C) comes: `x.shape[1]`."

@@ -24,7 +24,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from hessdiag.data.batch import TARGETS, Batch, tensors_in
+from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
@@ -199,6 +199,7 @@ class SignalPass:
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
             noted.numbers["x_places"] = _between_places(x.detach(), self.part.size, _channel(module, x))
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
+            noted.numbers["labels"] += ("raw",) * any(checks.holds(x.detach(), v) for v in self.part.tensors)
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
     def _note_dropout(self, path: str, module: _DropoutNd, _: Any, out: Any) -> None:
@@ -292,7 +293,12 @@ class SignalPass:
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed = [module for module in model.modules() if _uses_running_statistics(module)]
         unseen = self.noted.get("unseen") or self._ignored(y, means)  # before another call is listened to
-        of_mean = checks.without_rounding(model, part, loss, means)
+        of_mean, cancelled = checks.without_rounding(model, part, loss, means)
+        if cancelled:
+            with suppress(*REFUSALS), moved(model, 0):
+                sent = checks.mean_gradients(model, part, loss, self.parameters)
+                again = checks.without_rounding(model, part, loss, sent)[1]
+                cancelled = {name: min(share, again.get(name, 0.0)) for name, share in cancelled.items()}
         self.noted["unseen"] = unseen or checks.looks_ahead(model, part)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
@@ -301,12 +307,13 @@ class SignalPass:
             repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
             fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
             **fit_of(model, part, y, own[0], loss), level=checks.level_left_out(model, part, y, loss),
-            parameters=self._of_parameters(of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss)),
+            parameters=self._of_parameters(
+                of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss), cancelled),
         )  # fmt: skip
 
     def _of_parameters(
         self, gradients: Gradients, uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
-        loss: Loss, left: dict[str, Gradient],
+        loss: Loss, left: dict[str, Gradient], cancelled: dict[str, float],
     ) -> tuple[ParameterSignals, ...]:  # fmt: skip
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
         not depend on it.
@@ -327,6 +334,7 @@ class SignalPass:
             rows.append(ParameterSignals(
                 name=name, owners=tuple(path for path, _ in slots), attribute=slots[0][1], kind=type(module).__name__,
                 shape=tuple(w.shape), numel=w.numel(), trainable=self.trainable[name],
+                cancelled=cancelled.get(name, 0.0),
                 uses=tuple(sorted(uses[name] | ({"factor"} if zero and name in factors else set()))),
                 gradient="some" if name in loss.held else states.get(name) or _state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient), radial=radial.get(name, math.nan),
@@ -384,12 +392,10 @@ class SignalPass:
         weights = {n: p for n, p in self.parameters.items() if self.trainable[n] and gradients[n] is not None}
         asleep, opened, elsewhere = {n for n in weights if _state(gradients[n]) == "zero"}, set[str](), set[str]()
 
-        def within(others: AbstractContextManager[None]) -> dict[str, Tensor | None]:
+        def within(others: AbstractContextManager[None]) -> Gradients:
             with others:
-                y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in weights}
-                own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
-                found = backpropagate(y, [get_gradient_edge(p) for p in held.values()], own)
-            return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
+                sent = checks.mean_gradients(model, part, loss, weights)
+                return checks.without_rounding(model, part, loss, sent)[0] if asleep else sent
 
         def awake(gradients: Gradients) -> set[str]:
             sizes = {name: 0.0 if g is None else largest_entry(g) for name, g in gradients.items()}
@@ -569,8 +575,10 @@ def _one_frequency(model: nn.Module) -> str:
 
 def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     """The share of the examples with exactly the outputs (B, *out) of another one, whose inputs are others; of many
-    those that have them at other weights as well: behind closed gates and dead ReLUs others do there.
+    those that have them at other weights as well: behind closed gates and dead ReLUs others do there. Of one example,
+    the rows are meant, as the nodes of a graph.
     """
+    y = y[0] if len(y) == 1 and y.dim() > 2 and not isinstance(batch.output, Layout) else y
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
     known, rows = dict[tuple[float, ...], int](), y.flatten(1)[:, :SEVERAL].tolist()
     pairs = [(number, known.setdefault(tuple(row), number)) for number, row in enumerate(rows)]
@@ -578,7 +586,7 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     pairs = [(a, b) for a, b in pairs if any(not torch.equal(v[a], v[b]) for v in inputs)]
     for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):
         with suppress(*REFUSALS), moved(model, seed, FAR):
-            other = batch.call(model).detach()
+            other = batch.call(model).detach().view_as(y)
             pairs = [(a, b) for a, b in pairs if torch.equal(other[a], other[b])]
     return len(pairs) / len(y)
 

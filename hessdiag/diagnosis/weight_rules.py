@@ -21,7 +21,7 @@ from hessdiag.diagnosis.network_view import (
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
-from hessdiag.results.numbers import root, short, trimmed
+from hessdiag.results.numbers import root, short, trimmed, whole
 from hessdiag.results.signals import ALIKE, FIXED, ParameterSignals
 
 KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share of a tensor's squares
@@ -247,6 +247,18 @@ def cannot_learn(net: Net) -> Finding | None:
     return Finding("HD401", severity, blocks, message, advice, 0.0, 0.0)
 
 
+def cancelled(net: Net) -> Finding | None:
+    """HD401: rows or columns of a matrix whose gradient is rounding: what they add is taken away again."""
+    ends = {*net.signals.sources}  # of which a loss may mask some
+    inner = (p for p in net.matrices if p.gradient == "some" and not ends & {*p.owners})
+    hit = {p.name: p.cancelled for p in inner if p.trainable and p.cancelled}
+    if not (blocks := worst_first(hit)):
+        return None
+    message = f"{whole(hit[blocks[0]])} of the rows or columns of {listed(blocks)} cannot learn: what they add cancels."
+    advice = "Look for what a softmax, norm or difference takes away: of query and key, add a tanh ahead of the score."
+    return Finding("HD401", "warning", blocks, message, advice, hit[blocks[0]], 0.0)
+
+
 def undefined(net: Net) -> Finding | None:
     """HD401: gradients that are no numbers, or become NaN, though the loss is one; those nearest the outputs first."""
     hit = [p for p in net.parameters if not math.isfinite(p.gradient_sq)]
@@ -321,18 +333,6 @@ def dead(net: Net) -> Finding | None:
             lone = own.shape[:1] < (SEVERAL,) and net.signals.output_varies > 0 and path not in net.signals.sources
             return Finding("HD402", "warning" if lone else "fault", blocks, message, advice, layer.on_share, ALIVE)
     return None
-
-
-def bottleneck(net: Net) -> Finding | None:
-    """HD113: all outputs are made of one number, which a layer writes."""
-    p = net.weight_of.get(path := net.head or "")
-    sources = net.names_of(net.layers[path].sources) if p else ()
-    known = p is not None and (p.kind == "Linear" or p.kind.startswith("Conv"))  # which axis is which
-    if p is None or not sources or not known or p.fan_in * p.kernel > 1 or p.fan_out < SEVERAL:
-        return None
-    message = f"The {p.fan_out} outputs of {p.name} are made of one number, which {listed(sources)} writes."
-    advice = f"Widen {listed(sources)}: several outputs take several numbers."
-    return Finding("HD113", "warning", (*sources, p.name), message, advice, 1.0, 2.0)
 
 
 def linear_pair(net: Net) -> Finding | None:
@@ -485,6 +485,6 @@ def _is_last(net: Net, name: str) -> bool:
 
 RULES = (
     outliers, sibling, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, below_epsilon,
-    identical_units, cannot_learn, undefined, dead, bottleneck, linear_pair, frozen, detached, left_out, unused,
+    identical_units, cannot_learn, cancelled, undefined, dead, linear_pair, frozen, detached, left_out, unused,
     one_row, unregistered,
 )  # fmt: skip

@@ -55,6 +55,8 @@ def first_call(
         stream = chain.from_iterable(road.batches(model, each, per) for each in chain([first], others))
         batch = next(stream)
         found, skipped = find_blocks(model, vectors=vectors)
+        if not found:  # one vector of all weights, say
+            found, skipped = find_blocks(model, vectors=True)
         if not found:
             raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
         with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
@@ -99,7 +101,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
     except Exception:  # of which the first call tells
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
     bare = isinstance(returned, Tensor)
-    second = bare and returned.dim() > 2 and returned.shape[0] != some.rows == returned.shape[1]
+    second = bare and returned.dim() > 2 and some.rows == returned.shape[1]
+    second = second and (returned.shape[0] != some.rows or batch.form.at == 1)
     masked = bare and bool((returned == -math.inf).any())
     runs = bare and some.one_after_the_other(model, returned, fixed_statistics(), seeded_rng(0))
     plain = replace(plain, draws=some.noise, masked=masked, returned_at=0 if some.dims else -1 if runs else int(second))

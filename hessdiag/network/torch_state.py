@@ -475,8 +475,7 @@ def _norm_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], *, training: 
 def fixed_statistics() -> Iterator[list[bool]]:
     """Let batch normalisation take no statistics of the batch: what else makes examples meet can be told apart.
 
-    Returns:
-        For each normalisation that is called, whether it would take some.
+    What is given is for each normalisation that is called whether it would take some.
 
     >>> from hessdiag.data.seeds import user_code
     >>> with fixed_statistics() as taken, user_code():

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +29,7 @@ from hessdiag.results.numbers import short
 
 SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory together
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
+HERE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), or ((x, y) for x, y, *_ in loader), and"
 APART += " arguments by name as one dict; a list that is one of them, as (inputs,)"
 
@@ -417,8 +420,20 @@ def try_model(
     shapes = ", ".join("×".join(map(str, value.shape)) for value in batch.tensors)
     ids = [int(x.max()) for x in batch.tensors if isinstance(theirs, IndexError) and not x.is_floating_point()]
     largest = f", indices up to {max(ids)}" if ids else ""
-    read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({one_line(whole)})"
+    why = f"{one_line(whole)}{_raised_in(model, whole)}"
+    read = f"{name or 'the model'} cannot read inputs of shape {shapes}{largest} ({why})"
     raise HessdiagError(f"{read}{_advice(model, batch)}") from theirs
+
+
+def _raised_in(model: nn.Module, error: BaseException | None) -> str:
+    """The module, and the line outside of torch and hessdiag, that raised an error in a call of the model."""
+    named, module, line = {id(m): name for name, m in model.named_modules()}, "", ""
+    for frame, number in traceback.walk_tb(error.__traceback__ if error else None):
+        if name := named.get(id(owner := frame.f_locals.get("self")), ""):
+            module = f", in {name} ({type(owner).__name__})"
+        if not (path := Path(frame.f_code.co_filename)).is_relative_to(HERE) and not path.is_relative_to(TORCH):
+            line = f", {path.name} line {number}"
+    return module + line
 
 
 def _failure(call: Callable[[], object]) -> Exception | None:
@@ -438,7 +453,7 @@ def _advice(model: nn.Module, batch: Batch) -> str:
     except ValueError:  # compiled code tells nothing
         return ""
     except TypeError:
-        return f": {APART}"
+        return f": forward takes {', '.join(taken.parameters)}" if batch.kwargs else f": {APART}"
     if isinstance(held := next(iter(batch.args), None), Mapping) and len(held) > 1:
         first, second, *_ = held
         pairs = f"((b[{first!r}], b[{second!r}]) for b in loader)"

@@ -10,8 +10,6 @@ import numpy as np
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[np.float64]]  # NDArray, since NumPy 2.5, does not say what it is
 Z95 = 1.959963984540054  # 97.5 % quantile of N(0, 1): so many standard errors reach to either end of a 95 % interval
-
-
 DIGITS = 3  # significant ones of every number that is shown
 PLAIN = range(-3, 5)  # powers of ten that need no exponent
 

@@ -28,8 +28,9 @@ class LayerSignals(Record):
             `"self-add"` (a skip connection starts here), `"norm"`, `"gate"`, `"attention"` (the makings of queries or
             keys), `"one key"`, `"astray"`, `"padding"` (of these into a softmax of one number, whose weights do not sum
             to 1 over what they mix, or are for padding alone), `"mixed"` (into a view that mixes axes), `"root"`
-            (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), names of
-            nonlinearities, and `"batch"` (torch's own batch normalisation).
+            (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), `"raw"` (it
+            reads inputs as they are, beside what others wrote), names of nonlinearities, and `"batch"` (torch's own
+            batch normalisation).
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
@@ -96,6 +97,7 @@ class ParameterSignals(Record):
             `"unread"` (its layer runs, and nothing that the model returns depends on it) or `"none"` (the outputs do
             not depend on it).
         gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
+        cancelled: share of its rows or columns, where there are many, whose gradient is rounding alone.
         rows: of a table, how many get a gradient.
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
             1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
@@ -128,6 +130,7 @@ class ParameterSignals(Record):
     zeros: float = 0.0
     gradient: Gradient = "some"
     gradient_sq: float = 0.0
+    cancelled: float = 0.0
     rows: int = 0
     radial: float = math.nan
     along: float = math.nan

@@ -180,9 +180,7 @@ def size(shape: Sequence[int]) -> str:
 
 
 def grouped(title: str, reasons: Iterable[tuple[str, str]], *, whole: bool = False) -> list[str]:
-    """Lines of what was left out and why, under a title; none where nothing was.
-
-    Parameters with the same reason share a line.
+    """Lines of what was left out and why, one a reason, under a title; none where nothing was.
 
     >>> grouped("left out:", [("ln.0.weight", "vector of 3 in LayerNorm"), ("ln.1.weight", "vector of 3 in LayerNorm")])
     ['left out:', '  ln.# ×2: vector of 3 in LayerNorm']

@@ -36,12 +36,9 @@ def lightning_callback(
     library = import_library("lightning.pytorch", label="lightning_callback", install="'hessdiag[lightning]'")
 
     class LightningMonitor(library.Callback):  # type: ignore[misc,name-defined]
-        """Lightning's callback with a monitor, once training has begun."""
-
         monitor: Any = None
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            """Make the monitor of the network."""
             log = options.get("log", ())
 
             def to_loggers(record: Record, step: int) -> None:
@@ -53,7 +50,6 @@ def lightning_callback(
             self.monitor = Monitor(pl_module.get_submodule(module), loss, **(options | {"log": logs}))
 
         def on_train_batch_start(self, trainer: Any, _module: Any, batch: Any, *_: Any) -> None:
-            """Count the step, and measure where one is due."""
             inputs, targets = batch if read_batch is None else read_batch(batch)
             self.monitor.step(inputs, targets, step=trainer.global_step)
 
@@ -85,14 +81,11 @@ def transformers_callback(
     library = import_library("transformers", label="transformers_callback", install="'hessdiag[trainer]'")
 
     class TransformersMonitor(library.TrainerCallback):  # type: ignore[misc,name-defined]
-        """The library's callback with a monitor, once training has begun."""
-
         monitor: Monitor | None = None
         step: int | None = None  # number of the update whose first batch has not been seen
         watching: Any = None
 
         def on_train_begin(self, *_: Any, model: nn.Module, **__: Any) -> None:
-            """Make the monitor of the model, and watch its batches."""
             model = unwrapped(model)
             monitor = self.monitor = Monitor(model, loss, **options)
 
@@ -114,7 +107,6 @@ def transformers_callback(
                 self.monitor.pause()
 
         def on_train_end(self, *_: Any, **__: Any) -> None:
-            """Watch no more."""
             self.watching.remove()
 
     return TransformersMonitor()

@@ -276,7 +276,6 @@ def flat(report: Report) -> Record:
 
 
 def _log(asked: Any) -> Log:
-    """Return a function for a log that was asked for."""
     if isinstance(asked, (str, os.PathLike)):
         return csv_log(asked)
     if callable(asked):

@@ -326,9 +326,8 @@ def _check_panels(panels: Sequence[Setups]) -> None:
         if len(differing := list(dict.fromkeys(getattr(panel, key) for panel in panels))) > 1:
             values = " and ".join(map(repr, differing[:2]))
             raise HessdiagError(f"panels differ in {key}: {values}; draw one experiment a figure")
-    kinds = [(panel.matrix, panel.init) for panel in panels]
-    for matrix, init in kinds:
-        if kinds.count((matrix, init)) > 1:
+    for (matrix, init), count in Counter((panel.matrix, panel.init) for panel in panels).items():
+        if count > 1:
             raise HessdiagError(f"two panels show matrix {matrix!r} with init {init!r}: pass each combination once")
 
 

@@ -104,8 +104,7 @@ def test_quiet_of_other_commands_is_what_one_acts_on(line: str, told: str, run) 
 
 
 @pytest.mark.parametrize(("text", "part", "style"), [
-    ("1 fault: look", "1 fault", "bad"),
-    ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bad"),
+    ("1 fault: look", "1 fault", "bad"), ("./mine.py:init: unbalanced, σ² spreads", "unbalanced", "bad"),
     ("resolved: HD206 at a", "resolved", "good"),
 ])  # fmt: skip
 def test_what_is_coloured(text: str, part: str, style: str) -> None:

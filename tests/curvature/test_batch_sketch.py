@@ -51,8 +51,7 @@ def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **optio
 @pytest.mark.parametrize(("network", "loss", "split"), [
     ("mlp", "cross-entropy", _Rounds(1, 2, 24)),
     ("mlp", "cross-entropy", _Rounds(2, 3, 8)),  # groups, and rounds
-    ("mlp", "random-quadratic", _Rounds(1, 4, 24)),
-    ("cnn", "cross-entropy", _Rounds(1, 5, 12)),
+    ("mlp", "random-quadratic", _Rounds(1, 4, 24)), ("cnn", "cross-entropy", _Rounds(1, 5, 12)),
     ("cnn", "callable", _Rounds(1, 3, 24)),
 ])  # fmt: skip
 def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, split: _Rounds, monkeypatch) -> None:

@@ -157,10 +157,8 @@ def problem_of(model: nn.Module, *, tokens: int = TOKENS, vocabulary: int = VOCA
 
 
 @pytest.mark.parametrize(("model", "tokens", "drawn"), [
-    (Language(), TOKENS, True),
-    (Language(tied=True), TOKENS, True),
-    (Language(), 15, False),
-    (Language(vocabulary=1000), TOKENS, False),
+    (Language(), TOKENS, True), (Language(tied=True), TOKENS, True),
+    (Language(), 15, False), (Language(vocabulary=1000), TOKENS, False),
     (Language(scaled=2.0), TOKENS, False),  # the head does not write the outputs
     (nn.Sequential(nn.Embedding(VOCABULARY, 6), nn.LayerNorm(6), nn.Linear(6, VOCABULARY)), TOKENS, True),
 ])  # fmt: skip

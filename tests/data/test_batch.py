@@ -87,6 +87,8 @@ def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> Non
         picked = hessdiag.diagnose(wrapped, X, output=output, per=per, method=method)
         assert picked.blocks == hessdiag.diagnose(plain, X, per=per, method=method).blocks
     assert hessdiag.describe(wrapped, X, output=output).outputs == 2
+    pair = Net(lambda m, x: (m.f(x), x[:, :1]), f=nn.Linear(X.shape[1], 2))  # of which a loss is a function
+    assert hessdiag.describe(pair, X, loss=lambda y, _: y[0].mean()).outputs == 3
 
 
 @pytest.mark.parametrize(("turn", "output", "message"), [

@@ -297,6 +297,11 @@ def images() -> nn.Module:
         (images(), torch.ones(2, 3, 8, 8, dtype=torch.uint8)), (images(), torch.ones(2, 8, 8, 3)),
         (nn.Linear(4, 3), X.long()))),
     (nn.Linear(4, 3), (X[:, :3],), {}, "the model cannot read inputs of shape 6×3 (RuntimeError: "),
+    (nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 3)), (X,), {}, "cannot be multiplied (6x3 and 4x3), in 1 (Linear)): "),
+    (network(lambda m, x: m.layer({}["x"]), layer=nn.Linear(4, 3)), (X,), {}, "KeyError: 'x', test_diagnose.py line "),
+    (nn.Linear(4, 3), (X, LABELS % 3 - 1), {}, "where -1 is to be left out, pass loss=torch.nn.CrossEntropyLoss(ig"),
+    (network(lambda m, x: m.layer(x) + 9, layer=nn.Linear(4, 1)), (X, X[:, :1]), {"loss": nn.BCELoss()}, "nn.BCEWi"),
+    (OF_TWO, ({"left": X, "rihgt": X},), {}, "unexpected keyword argument 'rihgt'): forward takes left, right"),
     (LABELLED, ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "loss 'cross-entropy' needs targets: pass class indices of shape"),
     (PIXELS, ({"pixel_value": X},), {}, "got an unexpected keyword argument 'pixel_value'"),
@@ -487,15 +492,13 @@ def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bar
 
 
 @pytest.mark.parametrize(("batches", "says"), [
-    ([], "inputs hold no tensor"),
-    (iter([]), "inputs: there is no batch"),
+    ([], "inputs hold no tensor"), (iter([]), "inputs: there is no batch"),
     (iter([torch.ones(2, 4), torch.ones(2, 4, 5)]), r"targets of shapes \[\(4, 5\)\], those before \[\(4,\)\]"),
     (iter([torch.ones(2, 4), torch.full((2, 4), torch.nan)]), "inputs: inputs hold NaN"),
     (iter([torch.ones(2, 4), torch.ones(2, 4).double()]), "model and inputs are in float32 and float64"),
     (iter([torch.ones(2, 4), 3]), "inputs: inputs are an int"),
     (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
-    (3, "inputs are an int"),
-    ("data", "inputs are a str"),
+    (3, "inputs are an int"), ("data", "inputs are a str"),
 ])  # fmt: skip
 def test_what_is_no_stream_of_batches_is_refused(batches, says: str) -> None:
     with pytest.raises(hessdiag.HessdiagError, match=says):

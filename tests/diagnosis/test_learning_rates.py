@@ -282,10 +282,8 @@ def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({"optimizers": ["lamb"]}, "optimizer 'lamb' is not known: use one of sgd, momentum, adam"),
-    ({"optimizers": "adam"}, "pass a list"),
-    ({"steps": 0}, "steps 0: pass at least 1"),
-    ({"batch_size": 0}, "batch_size 0"),
-    ({"loss": "entropy"}, "unknown loss"),
+    ({"optimizers": "adam"}, "pass a list"), ({"steps": 0}, "steps 0: pass at least 1"),
+    ({"batch_size": 0}, "batch_size 0"), ({"loss": "entropy"}, "unknown loss"),
     ({"targets": None}, "pass targets, or loss="), ({"targets": None, "examples": "one"}, "pass targets, or loss="),
 ])  # fmt: skip
 def test_refusals(changes: dict[str, object], words: str) -> None:

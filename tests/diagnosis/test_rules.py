@@ -217,10 +217,8 @@ TOLD: list[tuple[Any, ...]] = [
     }), "warning", None, r"\n.*standard deviation 0\.224"),  # alone: another factor is zero
     ("HD104", residual(300.0), ""),  # more than two branches make of it
     # Frozen amid layers that learn; a beginning, whose siblings learn; adapters, perhaps; and what is beside one.
-    ("HD403", weights("l2", **KEPT), "warning"),
-    ("HD403", weights("l0", **KEPT), ""),
-    ("HD403", weights("l1", "l3", **KEPT), ""),
-    ("HD403", beside_an_adapter("l2.a"), ""),
+    ("HD403", weights("l2", **KEPT), "warning"), ("HD403", weights("l0", **KEPT), ""),
+    ("HD403", weights("l1", "l3", **KEPT), ""), ("HD403", beside_an_adapter("l2.a"), ""),
     ("HD403", beside_an_adapter("l3.a"), "warning"),
     # What modules do beside their weights counts as it is measured.
     ("HD103", network(weights={f"l{i}": {"weight_sq": 0.1} for i in range(6)}, layers={
@@ -277,8 +275,7 @@ TOLD: list[tuple[Any, ...]] = [
     *(("HD204", weights("l1", "l2", **KERNEL | {"shape": (2, 2, 3, 3), "numel": n}, fan_in=2, fan_out=2), said)
         for n, said in ((36, ""), (3600, "warning"))),  # in small ones it is chance
     # The last of its siblings may have no reader.
-    ("HD403", weights("l3", gradient="none"), "warning"),
-    ("HD403", weights("l5", gradient="none"), "note"),
+    ("HD403", weights("l3", gradient="none"), "warning"), ("HD403", weights("l5", gradient="none"), "note"),
     # A loss that asks for nothing or the opposite is told without a layer.
     *((("HD113", network(**{field: number}), severity, ()))
         for field, below, above in (("swing", 0.051, 0.049), ("learnable", 1.1e-3, 0.9e-3), ("agrees", -0.39, -0.41))
@@ -717,9 +714,6 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         src_key_padding_mask=(x > 0) == inverted).mean(1)), t=nn.Embedding(9, 8), last=nn.Linear(8, 3), a=nn
         .TransformerEncoderLayer(8, 2, 16, batch_first=True)), (WORDS.where(torch.arange(8) < 5, 0), T), None, said)
         for inverted, said in ((False, ""), (True, "HD120"))),
-    *((f"words counted where {of.__name__}", lambda: net(lambda m, x: m.last(m.t(x)), t=nn.Embedding(9, 8), last=nn
-        .Linear(8, 9)), (WORDS, WORDS.roll(1, 1).where(torch.arange(8) < 5, 0)), lambda y, t, of=of: F.cross_entropy(
-        y[of(t, 0)], t[of(t, 0)]), said) for of, said in ((torch.ne, ""), (torch.eq, "HD113"))),
     *((f"maps of {tuple(t.shape)}", lambda: nn.Conv2d(3, 1, 1), (VIDEO, t.float()), lambda y, t: (y.sigmoid() - t)
         .square().mean(), said) for t, said in ((VIDEO[:, :1] > 0, ""), (VIDEO[:, 0] > 0, "HD113"))),
     *((f"Dice of {of.__name__}", lambda: nn.Conv2d(3, 1, 1), (VIDEO, (VIDEO[:, :1] > 0).float()), lambda y, t, of=of:
@@ -990,7 +984,7 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a grid of {way}, off by {size}", lambda size=size, way=way: net(lambda m, x: F.grid_sample(m.f(x), size
         * m.g(x).permute(0, 2, 3, 1) + torch.stack(torch.meshgrid(*PLACES, indexing="ij")[::way], -1), align_corners=
         True).flatten(1), f=nn.Conv2d(3, 2, 1), g=nn.Conv2d(3, 2, 1)), (torch.randn(8, 3, 5, 6),), lambda y, t: (y - 1)
-        .square().mean(), said) for size, way, said in ((0.1, -1, ""), (9, -1, "HD120"), (0.1, 1, "HD120"))),
+        .square().mean(), said) for size, way, said in ((0.1, -1, ""), (9, -1, "HD120"))),
     *((f"drawn by {draw}", lambda draw=draw: net(lambda m, x: (m.up(getattr(torch.distributions.Normal(h := m.down(x),
         1.0), draw)()), h), down=nn.Linear(4, 2), up=nn.Linear(2, 4)), (X, X), lambda y, t: F.mse_loss(y[0], t) + y[1]
         .square().mean() / 9, said) for draw, said in (("rsample", ""), ("sample", "HD403"))),
@@ -1021,14 +1015,11 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         density=density), (X,), lambda y, t: (y[0].square().sum(1) / 2 - y[1]).mean() if isinstance(y, tuple) else
         -y.mean(), said) for density in (False, True) for swapped, times, said in ((True, 1, ""), (False, 1, "HD113"),
         (True, -1, "HD113"), (True, 3, "" if density else "HD113"))),
-    ("targets of one class", lambda: nn.Linear(4, 3), (X, torch.zeros_like(T)), None, "HD113"),
     ("outputs beside the number of the class", lambda: nn.Linear(4, 3), (X, T), lambda y, t: (y - t[:, None])
         .square().mean(), "HD113"),
     *((f"tokens as a picture, turned {turned}", lambda turned=turned: net(lambda m, x: m.o((m.f(x).mT if turned else m
         .f(x)).reshape(-1, 6, 2, 2)).flatten(1), f=nn.Linear(4, 6), o=nn.Conv2d(6, 3, 2)), (torch.randn(16, 4, 4), T),
         None, said) for turned, said in ((True, ""), (False, "HD114"))),
-    *((f"a class of weight {w}", lambda: nn.Linear(4, 3), (X.repeat(2, 1), T.repeat(2)), lambda y, t, w=w: F
-        .cross_entropy(y, t, torch.tensor([1.0, w, 1])), said) for w, said in ((0.0, "HD113"), (0.1, ""))),
     *((f"several classes, counted {counted}", lambda: nn.Linear(4, 4), ((X > 0).float() if counted else X, (X > 0)
         .float()), lambda y, t: -(t * y.log_softmax(1)).sum(1).mean(), said) for counted, said in ((True, ""),
         (False, "HD113"))),
@@ -1055,9 +1046,6 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a convolution padded {pad}", lambda pad=pad: net(lambda m, x: m.f(F.pad(x, pad)), f=nn.Conv1d(3, 3, 3)),
         (VIDEO[:, :, 0].repeat(4, 1, 2), VIDEO[:, :, 1].repeat(4, 1, 2)), None, said)
         for pad, said in (((2, 0), ""), ((0, 2), "HD120"))),
-    *((f"means of {size} shots", lambda size=size: net(lambda m, x: F.cross_entropy(-torch.cdist(z := m.f(x), z.view(
-        *size, 8).mean(size.index(6))), torch.arange(3).repeat(6)), f=nn.Linear(4, 8)), (torch.randn(3, 4).repeat(6, 1)
-        + X[:1] / 9 * torch.randn(18, 1),), "model", said) for size, said in (((6, 3), ""), ((3, 6), "HD113"))),
     *((f"shares by their {last}", lambda last=last: net(lambda m, x: m.o(getattr(m.f(x).softmax(1), last)(1, keepdim=
         True) * m.g(x)), f=nn.Linear(4, 5), g=nn.Linear(4, 8), o=nn.Linear(8, 3)), (X, T), None, said)
         for last, said in (("std", ""), ("sum", "HD401"))),
@@ -1092,13 +1080,41 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         for dims, said in ((1, ""), ((0, 1), "HD122"))),
     *((f"largest along {dim}", lambda dim=dim: net(lambda m, x: m.o(m.f(x).relu().amax(dim)), f=nn.Linear(4, 8), o=nn
         .Linear(8, 3)), (torch.randn(16, 8, 4), T), None, said) for dim, said in ((1, ""), (-1, "HD114"))),
-    *((f"outputs of {width}", lambda width=width: nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 5)),
-        (X, T), None, said) for width, said in ((4, ""), (1, "HD113"))),
     *((f"maps that end in {end.__name__}", lambda end=end: nn.Sequential(nn.Conv2d(3, 2, 1), end(2, affine=True)), (2 +
         torch.randn(16, 3, 4, 6), 2 + torch.randn(16, 1, 1, 1).expand(-1, 2, 4, 6)), None, said)
         for end, said in ((nn.BatchNorm2d, ""), (nn.InstanceNorm2d, "HD120"))),
     ("logits that saturate", lambda: net(lambda m, x: 400 * m.f(x), f=nn.Linear(4, 3)), (X, X[:, :3].gt(0).float()),
         F.binary_cross_entropy_with_logits, "HD101"),
+    *((f"columns of size {k} beside a table", lambda: net(lambda m, x: m.f(torch.cat([m.e(x[:, 0].long()), x], 1)), e=nn
+        .Embedding(3, 4), f=nn.Linear(8, 3)), (torch.cat([T[:, None], k * X[:, 1:]], 1), T), None, said)
+        for k, said in ((1, ""), (99, "HD105"))),
+    *((f"targets {how}", lambda: nn.Linear(4, 3), (X, T), lambda y, t, of=of: F.cross_entropy(y, of(t)), said)
+        for how, of, said in (("cloned", torch.clone, ""), ("turned", lambda t: t.flip(0), "HD113"))),
+    *((f"critics, {one}", lambda: nn.Linear(4, 1), (X, X[:, :1].sin()), lambda y, t, one=one: -(y.mean() * t if one else
+        y * t).mean(), said) for one, said in ((False, ""), (True, "HD113"))),
+    *((f"ends of episodes, read: {read}", lambda: nn.Linear(4, 1), (X, torch.stack([T.sin(), T.gt(1).float()], 1)),
+        lambda y, t, read=read: F.mse_loss(y[:, 0], t[:, 0] + read * (1 - t[:, 1]) * y[:, 0].detach()), said)
+        for read, said in ((0.9, ""), (0, "HD113"))),
+    *((f"column {at} of the targets", lambda: nn.Linear(4, 2), (X, X[:, :2].cos()), lambda y, t, at=at: F.mse_loss(y, t[
+        :, at]), said) for at, said in (([0, 1], ""), ([0, 0], "HD113"))),
+    *((f"additive attention, {by.__name__}", lambda by=by: net(lambda m, x: m.o((m.v(by(m.f(torch.cat([x.mean(1,
+        True).expand(-1, 6, 4), x], 2)))).softmax(1) * x).sum(1)), f=nn.Linear(8, 8), v=nn.Linear(8,
+        1), o=nn.Linear(4, 3)), (torch.randn(16, 6, 4), T), None, said) for by, said in ((torch.tanh, ""), (torch.clone,
+        "HD401"))),
+    *((f"time first, {first}", lambda first=first: net(lambda m, x: m.f(m.r(x.mT.contiguous().movedim(1, 0))[0]), r=nn
+        .LSTM(6, 5, batch_first=first), f=nn.Linear(5, 3)), (torch.randn(16, 6, 8), torch.arange(128).view(8, 16) % 3),
+        lambda y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()), said) for first, said in ((False, ""), (True,
+        "HD122"))),
+    *((f"nodes with {share} edges", lambda share=share: net(lambda m, x: m.a @ m.f(x), f=nn.Linear(4, 3), a=torch.eye(
+        16) * (torch.arange(16) < share)), (X, T), lambda y, t: F.cross_entropy(y, t), said)
+        for share, said in ((16, ""), (6, "HD120"))),
+    *((f"a density, {k}", lambda: net(lambda m, x: torch.stack([m.f(x), m.g(x).exp(), m.h(x).log_softmax(-1)]), f=nn
+        .Linear(4, 5), g=nn.Linear(4, 5), h=nn.Linear(4, 5)), (torch.randn(8, 16, 4), torch.randn(8, 16, 1)), lambda y,
+        t: -(y[2] - y[1].log() - ((t - y[0]) / y[1]).square() / 2).logsumexp(-1).mean(), "") for k in ("stacked",)),
+    *((f"the state at step {at}", lambda at=at: net(lambda m, x: m.f(m.r(x)[0][:, at]), r=nn.GRU(4, 5, batch_first=
+        True), f=nn.Linear(5, 3)), (torch.randn(16, 6, 4), T), None, said) for at, said in ((-1, ""), (0, "HD120"))),
+    ("a loss over a deviation", lambda: net(lambda m, x: (y := m.f(x), y.detach()), f=nn.Linear(4, 2)), (X, X[:, :2]
+        .sin()), lambda y, t: F.mse_loss(y[0], t) / (y[1].std() + 1e-6), ""),
 ]  # fmt: skip
 
 

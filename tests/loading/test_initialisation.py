@@ -167,10 +167,8 @@ def unguarded(module):
     (lambda m: None, "was called with every module, as by model.apply, and changed no weight"),
     (lambda model: None, "was called once, with the whole model, and changed no weight"),
     (lambda model: copy.deepcopy(model).apply(guarded), "returned another module"),
-    (only_norms, "was .*changed no weight"),
-    (makes_complex, "left '0' without a weight of shape"),
-    (lambda: None, "raised TypeError"),
-    (lambda weight, gain: None, "raised TypeError"),
+    (only_norms, "was .*changed no weight"), (makes_complex, "left '0' without a weight of shape"),
+    (lambda: None, "raised TypeError"), (lambda weight, gain: None, "raised TypeError"),
 ])  # fmt: skip
 def test_what_goes_wrong_is_one_line(function, message: str) -> None:
     with pytest.raises(HessdiagError, match=f"^--init 'i:f'(, called with a Flatten,)? {message}"):
@@ -199,10 +197,8 @@ def test_by_reference(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("layer", "shape"), [
-    (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
-    (nn.ConvTranspose1d(4, 5, 3), (5, 4, 3)),
-    (Conv1D(5, 4), (5, 4)),
-    (nn.Conv2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
+    (nn.ConvTranspose2d(4, 6, 3, groups=2), (6, 2, 3, 3)), (nn.ConvTranspose1d(4, 5, 3), (5, 4, 3)),
+    (Conv1D(5, 4), (5, 4)), (nn.Conv2d(4, 6, 3, groups=2), (6, 2, 3, 3)),
 ])  # fmt: skip
 def test_functions_of_weights_see_outputs_first(layer: nn.Module, shape: tuple[int, ...]) -> None:
     seen = []

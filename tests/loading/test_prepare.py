@@ -28,8 +28,7 @@ def read(content, batch_size: int = 5):
 
 
 @pytest.mark.parametrize(("content", "most", "expected"), [
-    (X, 1, (1, 1)), ([X, X, X], 1, (1, 3)),
-    ([X, X, X], None, (3, 3)),
+    (X, 1, (1, 1)), ([X, X, X], 1, (1, 3)), ([X, X, X], None, (3, 3)),
     (DataLoader(TensorDataset(X, T), batch_size=2), 1, (1, 3)),
     (TensorDataset(X, T), 1, (1, 2)),  # of five
     (iter([X, X, X]), 2, (2, None)),
@@ -85,8 +84,7 @@ def failing():
     (None, "inputs are None: pass a tensor"),
     (X.numpy(), "inputs are a ndarray: pass a tensor, such as torch.as_tensor"),
     ([], "there is no batch: give a tensor"), ([3], "inputs are an int"), ((X, [1, 2]), "targets are a list"),
-    ((X, T.numpy()), "targets are a ndarray: .* torch.as_tensor"),
-    (X.to(torch.complex64), "not dense and real"),
+    ((X, T.numpy()), "targets are a ndarray: .* torch.as_tensor"), (X.to(torch.complex64), "not dense and real"),
     (failing(), "raised OSError: disk unplugged"),
 ])  # fmt: skip
 def test_what_is_no_batch_is_refused(content, message: str) -> None:

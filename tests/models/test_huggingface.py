@@ -101,8 +101,7 @@ def test_sizes_come_from_the_configuration_or_the_user(config) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "raised JSONDecodeError"),
-    ('{"hidden_size": 3}', "has no 'model_type'"),
+    ("{", "raised JSONDecodeError"), ('{"hidden_size": 3}', "has no 'model_type'"),
     ('{"model_type": "brt"}', "Unrecognized model identifier: brt"),
     ('{"model_type": "bert", "architectures": ["BertForSequenceClasification"]}', "no attribute BertForSequenceC"),
     ('{"model_type": "bert", "hidden_size": 7, "num_attention_heads": 2}', "raised ValueError"),

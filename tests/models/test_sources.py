@@ -53,8 +53,7 @@ def file(tmp_path: Path) -> str:
 @pytest.mark.parametrize(("name", "options", "size"), [
     ("pair", {}, (4,)), ("pair", {"arguments": {"width": 9}}, (4,)),
     ("pair", {"input_size": (2, 4)}, (2, 4)), ("Net", {}, (2, 4)),
-    ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)),
-    ("silent", {"input_size": (4,)}, (4,)),
+    ("Net", {"input_size": (8,), "arguments": {"classes": 2}}, (8,)), ("silent", {"input_size": (4,)}, (4,)),
     ("tokens", {"input_size": (2,)}, None), ("odd", {}, None),
 ])  # fmt: skip
 def test_the_input_size_is_the_one_asked_for_or_returned_or_an_attribute(file: str, name: str, options, size) -> None:
@@ -169,8 +168,7 @@ def test_libraries_build_without_weights_of_any_part(libraries: None) -> None:
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])
 @pytest.mark.parametrize(("name", "arguments", "message"), [
-    ("resnet81", {}, "has no model 'resnet81'; did you mean resnet18?"),
-    ("zzz", {}, "list_models.. lists them"),
+    ("resnet81", {}, "has no model 'resnet81'; did you mean resnet18?"), ("zzz", {}, "list_models.. lists them"),
     ("resnet18", {"pretrained": True}, "argument 'pretrained': hessdiag downloads nothing"),
 ])  # fmt: skip
 def test_wrong_names_and_downloads_are_refused(libraries: None, library: str, name: str, arguments, message) -> None:

@@ -94,8 +94,7 @@ def test_a_frozen_parameter_is_no_block(name: str) -> None:
 
 
 @pytest.mark.parametrize(("layer", "fans"), [
-    (nn.EmbeddingBag(5, 3), (3, 5, ())),
-    (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
+    (nn.EmbeddingBag(5, 3), (3, 5, ())), (nn.Embedding(5, 3, scale_grad_by_freq=True), (3, 5, ())),
     (own_forward(nn.Embedding, lambda m, numbers: 2 * nn.Embedding.forward(m, numbers), 5, 3), (3, 5, ())),
     (nn.Bilinear(2, 3, 4, bias=False), (2, 4, (3,))),
     (nn.ConvTranspose2d(4, 6, 2, groups=2, bias=False), (2, 6, (2, 2))),
@@ -107,10 +106,8 @@ def test_a_matrix_without_a_rule_is_a_block_all_the_same(layer: nn.Module, fans:
 
 
 @pytest.mark.parametrize(("other", "structured"), [
-    (None, True),
-    (nn.Linear(3, 5, bias=False), True),
-    (nn.Embedding(5, 3), True),
-    (nn.Bilinear(3, 1, 5, bias=False), False),
+    (None, True), (nn.Linear(3, 5, bias=False), True),
+    (nn.Embedding(5, 3), True), (nn.Bilinear(3, 1, 5, bias=False), False),
 ], ids=["alone", "head", "embedding", "no rule"])  # fmt: skip
 def test_an_embedding_has_no_gamma_and_is_one_block_with_what_is_tied_to_it(other, structured: bool) -> None:
     model = nn.Sequential(nn.Embedding(5, 3))

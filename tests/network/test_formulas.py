@@ -120,8 +120,7 @@ def test_attention_takes_every_kind_of_mask_as_torch_does() -> None:
 
 
 @pytest.mark.parametrize("layer", [
-    nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2),
-    nn.Conv1d(4, 6, 3, padding="same", dilation=2, bias=False),
+    nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), nn.Conv1d(4, 6, 3, padding="same", dilation=2, bias=False),
     nn.Conv1d(4, 6, 3, padding=1, padding_mode="circular"),
     nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
 ])  # fmt: skip

@@ -173,10 +173,8 @@ def test_nor_does_a_call_that_fails(options: dict[str, str], where: str, model: 
 
 
 @pytest.mark.parametrize("wrong", [
-    {"rtol": -1.0}, {"loss": "none"},
-    {"loss": "mse"}, {"loss": "cross-entropy", "targets": torch.tensor([0, 99, 1])},
-    {"loss": lambda y, t: y.square()}, {"inputs": X[:, :, :2]},
-    {"inputs": X.float()}, {"inputs": X / 0},
+    {"rtol": -1.0}, {"loss": "none"}, {"loss": "mse"}, {"loss": "cross-entropy", "targets": torch.tensor([0, 99, 1])},
+    {"loss": lambda y, t: y.square()}, {"inputs": X[:, :, :2]}, {"inputs": X.float()}, {"inputs": X / 0},
 ])  # fmt: skip
 def test_nor_does_a_refusal(wrong: dict[str, Any], model: nn.Module) -> None:
     for options in WAYS:

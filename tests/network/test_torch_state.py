@@ -176,10 +176,8 @@ def test_the_global_random_state_is_seeded_for_models_that_draw(draws: bool) -> 
 
 
 @pytest.mark.parametrize("call", [
-    lambda: torch.randn(2),
-    lambda: nn.Dropout(0.5)(torch.ones(3)),
-    lambda: torch.ones(3).uniform_(),
-    lambda: torch.randperm(4),
+    lambda: torch.randn(2), lambda: nn.Dropout(0.5)(torch.ones(3)),
+    lambda: torch.ones(3).uniform_(), lambda: torch.randperm(4),
     lambda: nn.LSTM(2, 2, num_layers=2, dropout=0.5)(torch.ones(3, 1, 2)),
 ])  # fmt: skip
 def test_a_call_that_would_draw_is_told_and_draws_nothing(call: Callable[[], object]) -> None:

@@ -148,8 +148,7 @@ def test_processes_measure_each_their_share(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "told"), [
     (json.dumps({"of": {"model": "mlp"}}) + "\n", "another measurement, model was mlp and is lenet"),
-    ("a letter\nto somebody\n", "cannot resume from"),
-    ("[1, 2]\n", "cannot resume from"),
+    ("a letter\nto somebody\n", "cannot resume from"), ("[1, 2]\n", "cannot resume from"),
 ])  # fmt: skip
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, content: str, told: str) -> None:
     (tmp_path / "run").write_text(content)

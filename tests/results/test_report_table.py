@@ -105,8 +105,7 @@ def test_names_are_shown_as_they_are(name: str) -> None:
 @pytest.mark.parametrize(("names", "width", "fitted"), [
     (["short", "names"], 5, ["short", "names"]),
     (["encoder.q.weight", "decoder.q.weight"], 12, ["e…r.q.weight", "d…r.q.weight"]),
-    (["a" * 9, "b"], 4, ["…aaa", "b"]),
-    ([], 10, []),
+    (["a" * 9, "b"], 4, ["…aaa", "b"]), ([], 10, []),
 ])  # fmt: skip
 def test_long_names_lose_what_they_have_in_common(names: list[str], width: int, fitted: list[str]) -> None:
     assert fit_names(names, width) == fitted

@@ -100,8 +100,7 @@ def test_a_log_that_fails_is_said_once_and_left_out_and_none_can_change_the_hist
 
 def test_wrong_arguments_and_batches_are_refused() -> None:
     for options, message in (
-        ({"model": nn.Linear}, "model is the class Linear"),
-        ({"loss": 3}, "loss 3: pass a name"),
+        ({"model": nn.Linear}, "model is the class Linear"), ({"loss": 3}, "loss 3: pass a name"),
         ({"every": 2.5}, "every 2.5: pass at least 1"), ({"overhead": "5%"}, "overhead '5%': pass a share"),
         ({"examples": 0}, "examples 0: pass at least 1"), ({"seed": "a"}, "seed 'a': pass a whole number"),
         ({"optimizer": 3}, "optimizer is an int: pass the one that steps the model"),

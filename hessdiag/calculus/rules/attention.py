@@ -135,22 +135,18 @@ def concentration(variance: float, keys: int, freedom: float = math.inf) -> tupl
     Scores of a row are N(0, χ `variance`) with χ of that row, a mean of `freedom` squared Gaussians. Without variance
     they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
     """
-    scores, chi = _scores(keys, freedom)
+    rows = min(max(DRAWN // keys, 64), 4096)
+    level = (torch.arange(rows, dtype=torch.float64) + 0.5) / rows
+    # χ of each row: quantiles, by Wilson and Hilferty's approximation
+    chi = (1 - 2 / (9 * freedom) + torch.special.ndtri(level) * math.sqrt(2 / (9 * freedom))).clamp(min=0) ** 3
+    chi = (chi / chi.mean())[:, None]
+    scores = torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
     e = ((variance * chi).sqrt() * scores).exp()
     total = e.cumsum(1)
     A2, A3, A4 = ((e**power).cumsum(1) / total**power for power in (2, 3, 4))
     F = A2 - 2 * A3 + A2.square()
     P, F, long, P2, A3, A4 = (each.mean(0) for each in (A2, F, F * chi, A2.square(), A3, A4))
     return P, F, torch.where(F > 0, long / F, 1.0), P2, A3, A4
-
-
-def _scores(keys: int, freedom: float) -> tuple[Tensor, Tensor]:
-    """Rows of random scores, and χ of each (rows, 1): quantiles, by Wilson and Hilferty's approximation."""
-    rows = min(max(DRAWN // keys, 64), 4096)
-    level = (torch.arange(rows, dtype=torch.float64) + 0.5) / rows
-    chi = (1 - 2 / (9 * freedom) + torch.special.ndtri(level) * math.sqrt(2 / (9 * freedom))).clamp(min=0) ** 3
-    scores = torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
-    return scores, (chi / chi.mean())[:, None]
 
 
 @dataclass(frozen=True)

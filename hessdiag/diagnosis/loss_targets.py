@@ -1,0 +1,159 @@
+"""What a loss of the user's makes of its targets: handed to other examples, and given as the outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hessdiag.data.batch import Batch, Layout
+from hessdiag.data.seeds import stream
+from hessdiag.derivatives.losses import CallableLoss, Loss
+from hessdiag.diagnosis.checks import varies
+from hessdiag.diagnosis.loss_calls import Calls
+from hessdiag.diagnosis.loss_terms import noise_like, with_slope
+
+FEWEST = 4  # examples whose targets are handed on
+SAME, WORSE, LOW = 1e-5, 0.01, 0.6  # relative changes of a loss, and a loss by that of others
+FAR = 30.0  # size of outputs where a margin shows
+ORDERS, COLUMNS = 3, 16  # in which targets are handed on; of these, looked at one by one
+LOGITS, LEAST = (1.0, 3.0, 8.0), 0.02  # that state a class, and the share of another
+
+
+def tell_targets(calls: Calls, loss: Loss, part: Batch, *, costly: bool) -> None:
+    """Tell of outputs that are not compared with the targets of their example, or the wrong way round."""
+    y, targets = calls.y.detach(), part.targets
+    if targets is None or costly or not isinstance(loss, CallableLoss) or len(y) < FEWEST:
+        return
+    for tell in (_tell_reversed, _tell_unread, _tell_astray):
+        with suppress(Exception):  # a loss of the user's, of targets and outputs that it was not made for
+            tell(calls, loss.together, y, targets, part)
+
+
+def _tell_astray(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Batch) -> None:
+    """Tell of targets that meet the outputs of one other example, and not of their own: the first, last and another."""
+    own, met = loss.gradient(y, targets), list[tuple[int, list[int]]]()
+    for n in (0, part.size // 3, part.size - 1):
+        other = targets.clone(memory_format=torch.contiguous_format).view(part.size, -1)
+        apart = (other[n] != other).nonzero().tolist()
+        row, place = apart[len(apart) // 2]
+        other[n, place] = other[row, place]
+        rows = (loss.gradient(y, other.view_as(targets)) != own).flatten(1).any(1)
+        met.append((n, rows.nonzero().flatten().tolist()))
+    if all(len(rows) == 1 and rows != [n] for n, rows in met):
+        what = "The loss compares the outputs of each example with the target of another."
+        calls.tell(what, "Look for a roll, flip, sort or transpose of outputs or targets that the others lack.")
+
+
+def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Batch) -> None:
+    """Tell of targets that may be handed to other examples and leave the loss as it is, where outputs do not meet."""
+    flat = targets.reshape(len(targets), -1)
+
+    def of(z: Tensor, theirs: Tensor = flat) -> tuple[Tensor, Tensor]:
+        return with_slope(lambda z: loss.of_all(z, theirs.view_as(targets)), z)
+
+    low, high = (float(bound) for bound in targets.aminmax()) if targets.is_floating_point() else (0.0, 1.0)
+    wide = low + (high - low) * torch.rand(y.shape, generator=stream(0, "outputs like targets")).to(y)
+    before = [(z, of(z)) for z in (y, y.roll(1, 0), wide, noise_like(y, part), FAR * noise_like(y, part))]
+    before = [(z, now) for z, now in before if all(bool(each.isfinite().all()) for each in now)]
+    first = torch.cat([y[1:2], y[1:]])
+
+    def differs(theirs: Tensor) -> bool:
+        return any(_differ(now, of(z, theirs)) for z, now in before)
+
+    drawn, meet = differs(flat), bool((of(first)[1][2:] != of(y)[1][2:]).any())
+    if drawn or meet or not any(bool(now[1].any()) for _, now in before):
+        return
+    read, unread = 0, list[Tensor]()
+    for columns in _pieces(part, flat):
+        orders = (torch.randperm(len(flat), generator=stream(n, "other examples")) for n in range(ORDERS))
+        if any(differs(_handed(flat, columns, order)) for order in orders):
+            read += 1
+        elif not differs(_handed(flat, columns, torch.arange(len(flat)) % (len(flat) // 2))):
+            unread.append(columns)
+        else:
+            what = "The loss is the same if examples swap their targets: none is compared with its own."
+            calls.tell(what, "Look for shapes that broadcast, a mean or sum taken too early, or a misplaced bracket.")
+            return
+    marks, named = ((flat == 0) | (flat == 1)).all(0), part.asked and isinstance(part.asked.template, Mapping)
+    apart = read and targets.is_floating_point() and not (named or bool(marks.all()))  # names may be for others
+    for columns in unread if apart else ():
+        crossed = part.asked is None and y.shape == targets.shape and y.dim() == 2 and len(columns) == 1
+        if bool(marks[columns].all()):
+            what = "The loss does not read the targets of 0 and 1 beside others: it is the same whatever they are."
+            calls.tell(what, "Multiply by them, as by `1 - done`, or leave them out of the targets.")
+        elif crossed and _differ(*((of(y, theirs)[1][:, columns],) for theirs in (flat, flat.flip(0)))):
+            what = f"The loss compares output {int(columns)} with targets of another, and does not read its own."
+            calls.tell(what, "Look at the index of the targets.")
+
+
+def _differ(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    return not all(float((b - a).abs().max()) <= SAME * float(a.abs().max()) for a, b in zip(one, other, strict=True))
+
+
+def _handed(flat: Tensor, columns: Tensor, order: Tensor) -> Tensor:
+    """Targets (B, N) of which some columns are other examples'."""
+    flat = flat.clone()
+    flat[:, columns] = flat[order][:, columns]
+    return flat
+
+
+def _pieces(part: Batch, flat: Tensor) -> Iterator[Tensor]:
+    """Columns of targets (B, N) that differ between examples and are no input: a tensor of them, or few one by one."""
+    sizes = [math.prod(shape) for shape, _, _ in part.asked.parts] if part.asked else [flat.shape[1]]
+    inputs = [v.flatten(1) for v in replace(part, targets=None).leaves if v.dim() > 1]
+    for columns in torch.split(torch.arange(flat.shape[1]), sizes):
+        few = torch.split(columns, 1) if 1 < len(columns) <= COLUMNS and flat.is_floating_point() else ()
+        for piece in (columns, *few):
+            values = flat[:, piece]
+            known = any(v.shape == values.shape and torch.equal(v.to(values), values) for v in inputs)
+            known |= len(piece) == 1 and any(bool((v == values).all(0).any()) for v in inputs)
+            if varies(values) and not known and bool((values.flatten().diff() != 1).any()):
+                yield piece
+
+
+def _tell_reversed(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Batch) -> None:
+    """Tell of a loss that is higher with the classes of the targets in the outputs than with those of other examples,
+    in whatever form it takes them, and not least with them as levels.
+    """
+    inputs = (v.to(targets) for v in replace(part, targets=None).leaves if v.shape == targets.shape)
+    classes = not targets.is_floating_point() or (float(targets.min()), float(targets.max())) == (0.0, 1.0)
+    distances = bool((y >= 0).all()) and (bool((y > 1).any()) or y[0].numel() == 1)
+    read = bool(with_slope(lambda z: loss.of_all(z, targets), y)[1].any(0).all())  # else classes may be numbers to it
+    one = classes and read and not (distances or part.asked or isinstance(part.output, Layout))
+    if not one or not varies(targets) or any(torch.equal(each, targets) for each in inputs):
+        return
+    others = [targets[torch.randperm(len(targets), generator=stream(n, "other examples"))] for n in range(ORDERS + 2)]
+    others += [targets.roll(n, 1) for n in (1, -1) if targets.dim() > 1 and not targets.is_floating_point()]
+    found, binary = list[bool](), int(targets.max()) == 1
+    for forms in zip(*(_forms(y, each, binary=binary) for each in (targets, *others)), strict=True):
+        with suppress(Exception):  # what is no form that it takes
+            own, *more = (float(loss.of_all(z, targets)) for _, z in forms)
+            apart = WORSE * max(map(abs, (own, *more)))
+            if all(map(math.isfinite, (own, *more))):
+                found.append(own > LOW * min(more) if forms[0][0] else own > max(more) + apart)
+    if found and all(found):
+        what = "The loss falls as outputs move away from the right classes, to those of other examples."
+        calls.tell(what, "Look for a missing minus or `1 -`, exchanged classes, or labels that mean the opposite.")
+
+
+def _forms(y: Tensor, targets: Tensor, *, binary: bool) -> Iterator[tuple[bool, Tensor]]:
+    """Classes as outputs like y (B, *out): as logits, shares, and logarithms of these; and, as is said, as levels."""
+    if binary and targets.numel() == y.numel():
+        ones = targets.reshape(y.shape).to(y)
+        yield from ((False, each) for each in (ones.clamp(LEAST, 1 - LEAST), *(n * (2 * ones - 1) for n in LOGITS)))
+        return
+    for dim in {1, y.dim() - 1} - {0} if not targets.is_floating_point() else ():
+        if y.shape[:dim] + y.shape[dim + 1 :] == targets.shape and int(targets.max()) < y.shape[dim]:
+            ones = F.one_hot(targets.long(), y.shape[dim]).movedim(-1, dim).to(y)
+            shares, up_to = F.normalize(ones + LEAST, p=1, dim=dim), ones.flip(dim).cumsum(dim).flip(dim)
+            yield from (
+                (False, each)
+                for each in (shares, (LOGITS[-1] * ones).log_softmax(dim), *(n * (2 * ones - 1) for n in LOGITS))
+            )
+            yield from ((True, 2 * each - 1) for each in (up_to, up_to - ones))
