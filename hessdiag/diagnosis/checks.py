@@ -594,7 +594,7 @@ def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float)
     return f"its gradient is not what {where} sees in its forward call" if block.structured else READ_ELSEWHERE
 
 
-def mean_gradients(model: nn.Module, part: Batch, loss: Loss, names: Container[str]) -> Gradients:
+def summed_gradients(model: nn.Module, part: Batch, loss: Loss, names: Container[str]) -> Gradients:
     """Gradients of the batch's summed loss in some parameters."""
     y, held = part.call(model), {name: p for name, p in model.named_parameters() if name in names and p.requires_grad}
     own = loss.gradient(y.detach(), part.targets).unsqueeze(0)
@@ -609,28 +609,25 @@ def without_rounding(
     precision; and of each matrix that has many such the share of its rows or columns.
     """
     some = {name: g for name, g in gradients.items() if g is not None}
-    largest = max(map(largest_entry, some.values()), default=0.0)
+    tiny = ROUNDED * max(map(largest_entry, some.values()), default=0.0)
     sizes = {name: _along(g) for name, g in some.items() if g.dim() > 1 and g[:1].numel() > 1}
-    small = {o for o, each in sizes.items() if any(_share((n > 0) & (n < ROUNDED * largest)) > MANY for n in each)}
+    small = {o for o, each in sizes.items() if any(((n > 0) & (n < tiny)).double().mean() > MANY for n in each)}
     shares = dict[str, float]()
     with suppress(Exception):  # a model that is no other in double precision
         part = part.map(lambda value: value.double() if value.is_floating_point() else value, common=True)
-        exact = mean_gradients(copy.deepcopy(model).double(), part, loss, small) if small else {}
+        exact = summed_gradients(copy.deepcopy(model).double(), part, loss, small) if small else {}
         for name, g in exact.items():
             now = _along(torch.zeros_like(some[name]) if g is None else g)
             off = [(n > 0) & (size < FAR_LESS * part.size * n) for n, size in zip(sizes[name], now, strict=True)]
             kept = ~(off[0].unsqueeze(1) | off[1]).view(*some[name].shape[:2], *[1] * (some[name].dim() - 2))
-            some[name], shares[name] = some[name] * kept, max(map(_share, off))
+            some[name], shares[name] = some[name] * kept, max(float(each.double().mean()) for each in off)
     return {**gradients, **some}, {name: share for name, share in shares.items() if share > MANY}
 
 
 def _along(g: Tensor) -> list[Tensor]:
     """Largest entries of the rows, and of the columns, of a gradient."""
-    return [g.transpose(0, dim).flatten(1).abs().amax(1) for dim in (0, 1)]
-
-
-def _share(which: Tensor) -> float:
-    return float(which.double().mean())
+    size, others = g.abs(), range(2, g.dim())
+    return [size.amax((1, *others)), size.amax((0, *others))]
 
 
 def holds(x: Tensor, part: Tensor) -> bool:

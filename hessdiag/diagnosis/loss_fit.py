@@ -24,6 +24,7 @@ from hessdiag.diagnosis.loss_targets import tell_targets
 from hessdiag.diagnosis.loss_terms import (
     Of,
     are_fractions,
+    are_inputs,
     descended,
     noise_like,
     normalised,
@@ -119,7 +120,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
 def _is_told(part: Batch) -> bool:
     """Whether targets (B,) are among the inputs."""
     told = part.targets
-    return told is not None and told.dim() == 1 and any(torch.equal(v, told) for v in part.leaves[:-1])
+    return told is not None and told.dim() == 1 and are_inputs(part)
 
 
 def _spread(values: Tensor) -> dict[str, float]:

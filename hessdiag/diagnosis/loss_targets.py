@@ -16,7 +16,7 @@ from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import CallableLoss, Loss
 from hessdiag.diagnosis.checks import varies
 from hessdiag.diagnosis.loss_calls import Calls
-from hessdiag.diagnosis.loss_terms import noise_like, with_slope
+from hessdiag.diagnosis.loss_terms import are_inputs, noise_like, with_slope
 
 FEWEST = 4  # examples whose targets are handed on
 SAME, WORSE, LOW = 1e-5, 0.01, 0.6  # relative changes of a loss, and a loss by that of others
@@ -59,14 +59,15 @@ def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
 
     low, high = (float(bound) for bound in targets.aminmax()) if targets.is_floating_point() else (0.0, 1.0)
     wide = low + (high - low) * torch.rand(y.shape, generator=stream(0, "outputs like targets")).to(y)
-    before = [(z, of(z)) for z in (y, y.roll(1, 0), wide, noise_like(y, part), FAR * noise_like(y, part))]
+    own, noise = of(y), noise_like(y, part)
+    before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, noise, FAR * noise))]
     before = [(z, now) for z, now in before if all(bool(each.isfinite().all()) for each in now)]
     first = torch.cat([y[1:2], y[1:]])
 
     def differs(theirs: Tensor) -> bool:
         return any(_differ(now, of(z, theirs)) for z, now in before)
 
-    drawn, meet = differs(flat), bool((of(first)[1][2:] != of(y)[1][2:]).any())
+    drawn, meet = differs(flat), bool((of(first)[1][2:] != own[1][2:]).any())
     if drawn or meet or not any(bool(now[1].any()) for _, now in before):
         return
     read, unread = 0, list[Tensor]()
@@ -121,12 +122,11 @@ def _tell_reversed(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: B
     """Tell of a loss that is higher with the classes of the targets in the outputs than with those of other examples,
     in whatever form it takes them, and not least with them as levels.
     """
-    inputs = (v.to(targets) for v in replace(part, targets=None).leaves if v.shape == targets.shape)
     classes = not targets.is_floating_point() or (float(targets.min()), float(targets.max())) == (0.0, 1.0)
     distances = bool((y >= 0).all()) and (bool((y > 1).any()) or y[0].numel() == 1)
     read = bool(with_slope(lambda z: loss.of_all(z, targets), y)[1].any(0).all())  # else classes may be numbers to it
     one = classes and read and not (distances or part.asked or isinstance(part.output, Layout))
-    if not one or not varies(targets) or any(torch.equal(each, targets) for each in inputs):
+    if not one or not varies(targets) or are_inputs(part):
         return
     others = [targets[torch.randperm(len(targets), generator=stream(n, "other examples"))] for n in range(ORDERS + 2)]
     others += [targets.roll(n, 1) for n in (1, -1) if targets.dim() > 1 and not targets.is_floating_point()]
@@ -152,8 +152,6 @@ def _forms(y: Tensor, targets: Tensor, *, binary: bool) -> Iterator[tuple[bool, 
         if y.shape[:dim] + y.shape[dim + 1 :] == targets.shape and int(targets.max()) < y.shape[dim]:
             ones = F.one_hot(targets.long(), y.shape[dim]).movedim(-1, dim).to(y)
             shares, up_to = F.normalize(ones + LEAST, p=1, dim=dim), ones.flip(dim).cumsum(dim).flip(dim)
-            yield from (
-                (False, each)
-                for each in (shares, (LOGITS[-1] * ones).log_softmax(dim), *(n * (2 * ones - 1) for n in LOGITS))
-            )
+            plain = (shares, (LOGITS[-1] * ones).log_softmax(dim), *(n * (2 * ones - 1) for n in LOGITS))
+            yield from ((False, each) for each in plain)
             yield from ((True, 2 * each - 1) for each in (up_to, up_to - ones))

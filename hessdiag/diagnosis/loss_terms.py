@@ -68,6 +68,11 @@ def with_slope(of: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Tens
 Of = Callable[[Tensor, Tensor | None], Tensor]
 
 
+def are_inputs(part: Batch) -> bool:
+    """Whether the targets are among the inputs."""
+    return part.targets is not None and any(torch.equal(v, part.targets) for v in part.leaves[:-1])
+
+
 def pieces_of(part: Batch) -> list[slice]:
     """The columns of each tensor in outputs (B, N) that are of several; all where there is one."""
     if not isinstance(part.output, Layout):
@@ -224,7 +229,7 @@ def _tell_several_classes(calls: Calls, y: Tensor, part: Batch, loss: Loss) -> N
         return
     several = told.is_floating_point() and int(told.sum(1).max()) > 1
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        if several and not any(torch.equal(v, told) for v in part.leaves[:-1]):
+        if several and not are_inputs(part):
             z = noise_like(y, part)
             own = z.softmax(1) * told.sum(1, keepdim=True) - told
             slope = with_slope(lambda z: loss.of_all(z, told), z)[1]

@@ -296,7 +296,7 @@ class SignalPass:
         of_mean, cancelled = checks.without_rounding(model, part, loss, means)
         if cancelled:
             with suppress(*REFUSALS), moved(model, 0):
-                sent = checks.mean_gradients(model, part, loss, self.parameters)
+                sent = checks.summed_gradients(model, part, loss, self.parameters)
                 again = checks.without_rounding(model, part, loss, sent)[1]
                 cancelled = {name: min(share, again.get(name, 0.0)) for name, share in cancelled.items()}
         self.noted["unseen"] = unseen or checks.looks_ahead(model, part)
@@ -394,7 +394,7 @@ class SignalPass:
 
         def within(others: AbstractContextManager[None]) -> Gradients:
             with others:
-                sent = checks.mean_gradients(model, part, loss, weights)
+                sent = checks.summed_gradients(model, part, loss, weights)
                 return checks.without_rounding(model, part, loss, sent)[0] if asleep else sent
 
         def awake(gradients: Gradients) -> set[str]:

@@ -129,10 +129,10 @@ class Sharpness(Printed, BlockSharpness):
             noise = f" ± {percent(Z95 * self.off_diagonal_stderr)}" if self.off_diagonal_stderr > 0 else ""
             lines.append(f"Pairs of different parameters hold {percent(self.off_diagonal_share)}{noise} % of ‖H‖².")
         empty = [printable(each.name) for each in (self, *self) if not each.informative]
-        more = f", like those of {len(empty) - 1} more" * (len(empty) > 1)
-        said = f"has no information{more}: products with it are rounding."
-        lines += [f"! The block of {name} {said}" for name in empty[:1]]
-        lines += ["How the eigenvalues are distributed: --plots draws it, --json holds it."] * (self.nodes.size > 0)
+        if empty:
+            more = f", like those of {len(empty) - 1} more" if len(empty) > 1 else ""
+            lines.append(f"! The block of {empty[0]} has no information{more}: products with it are rounding.")
+        lines += ["How the eigenvalues are distributed: --plots draws it, --json holds it."] if self.nodes.size else []
         if detail == "brief":
             return plain_text(lines)
         return plain_text([
