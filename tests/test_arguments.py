@@ -54,8 +54,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (measure(dtype="float16"), "dtype 'float16': use float32 or float64"),
     (measure(device="gpu"), "device 'gpu': use cpu or cuda"),
     (measure(init=None), "init is None: pass a name such as 'fan-in'"),
-    (measure(max_memory="lots"), "max_memory 'lots'"),
-    (check(model=None), "model is None: pass a name"),
+    (measure(max_memory="lots"), "max_memory 'lots'"), (check(model=None), "model is None: pass a name"),
     (check(against=None), "against is None: pass a list"),
     (check(setups="1"), "setups '1': pass at least 1, a whole number"),
     (check(arguments=["bias=1"]), "arguments is a list: pass a dict"),
@@ -78,7 +77,9 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: surgery.undo("model"), "model is a str"),  # type: ignore[arg-type]
     (lambda: surgery.correct_kernels(None), "model is None"),  # type: ignore[arg-type]
     (lambda: surgery.normalise_output(MODEL, X, std="a"), "std 'a': pass a positive standard deviation"),  # type: ignore[arg-type]
-]
+    (lambda: hessdiag.diagnose(nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5)), torch.ones(1, 4), quick=True),
+        "a batch normalisation in training needs more than one number a channel: pass several examples"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])

@@ -283,14 +283,10 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     step = float(z[1] - z[0])
     mass = torch.special.ndtr(torch.cat([z - step / 2, z[-1:] + step / 2])).pow(count).diff()  # (nodes,)
     x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
-    y = phi.function(x)
-    given = (y * mass).sum(1)
-    sq = float((weights * (y.square() * mass).sum(1)).sum())
-    slopes = phi.derivative(x)
-    slope = float((weights * (slopes.square() * mass).sum(1)).sum())
-    lean = float((weights * (x * slopes * mass).sum(1).square()).sum())
-    alone = respond(phi, 1.0, mean)
-    return sq / alone.sq, float((weights * given.square()).sum()) / sq, slope / alone.slope_sq, lean / slope
+    y, slopes, alone = phi.function(x), phi.derivative(x), respond(phi, 1.0, mean)
+    sq, slope = (float((weights * (each.square() * mass).sum(1)).sum()) for each in (y, slopes))
+    common, lean = (float((weights * (each * mass).sum(1).square()).sum()) for each in (y, x * slopes))
+    return sq / alone.sq, common / sq, slope / alone.slope_sq, lean / slope
 
 
 def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:

@@ -45,6 +45,7 @@ MODELS = f"lenet, alexnet, mlp:784-384-64-10, package.module:factory, ./file.py:
 LOSSES = "random-quadratic, cross-entropy, mse, model (its own) or ./file.py:function  [default: by targets]"
 OUTPUTS = "which of several outputs, by name or position, and the dimension of its classes, as in 0:1 or :-1"
 INITS = "fan-in, fan-out, arithmetic, geometric or ./file.py:function  [default: as built]"
+DATA = "inputs or (inputs, targets), or what returns them; else random"
 WEIGHTS = "load weights: .safetensors, or of torch.save"
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODELS)]
 Matrix = Annotated[Literal["ggn", "hessian"], typer.Option(help="ggn: Gauss-Newton")]
@@ -155,7 +156,7 @@ class Subject(Measured):
 
     init: Annotated[str, typer.Option(metavar="NAME|MOD:FN", help=INITS)] = ""
     weights: Annotated[str, typer.Option(metavar="FILE[:KEY]", help=WEIGHTS)] = ""
-    data: Annotated[str, typer.Option(metavar="MOD:FN", help="returns inputs or (inputs, targets); else random")] = ""
+    data: Annotated[str, typer.Option(metavar="MOD:FN", help=DATA)] = ""
 
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:
         """Build the network and a batch; prints of the user's code go to stderr.

@@ -41,18 +41,13 @@ class Printing:
     verbose: Verbose = None
 
     @property
-    def quiet(self) -> bool:
-        """Whether the conclusion alone is printed."""
-        return self.verbose is False
-
-    @property
     def progress(self) -> bool | None:
         """`progress=` of what measures."""
-        return False if self.quiet else None
+        return False if self.verbose is False else None
 
     def say(self, message: str) -> None:
         """Tell something apart from the results."""
-        if not self.quiet:
+        if self.verbose is not False:
             print(message, file=sys.stderr)
 
     def show(self, result: Any, *, csv: str = "", html: str = "") -> None:
@@ -72,7 +67,7 @@ class Printing:
             from rich.console import Console
             from rich.theme import Theme
 
-            shown = result.text("brief" if self.quiet else "whole" if self.verbose else "table")
+            shown = result.text({False: "brief", None: "table", True: "whole"}[self.verbose])
             Console(soft_wrap=True, theme=Theme(STYLES)).print(coloured(shown), highlight=False)
 
     def draw(self, figures: Callable[[], Mapping[str, Figure]], folder: str) -> None:

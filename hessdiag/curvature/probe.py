@@ -115,9 +115,7 @@ def hutchinson(norms: Array) -> tuple[Array, Array]:
     return norms.mean(axis=(0, 1)), widening(dof) * np.sqrt(variance / count) / examples
 
 
-def _of_examples(
-    problem: Problem, products: Products, memory: int, j: int, rows: Sequence[int], probes: Tensor
-) -> Array:
+def _of_examples(problem: Problem, ways: Products, memory: int, j: int, rows: Sequence[int], probes: Tensor) -> Array:
     """Probes (B, M, *shape of block j) to squared norms (B, M, rows), in chunks that fit the memory."""
     column, blocks = problem.blocks[j], [problem.blocks[i] for i in rows]
     like = block_parameter(problem.model, column)
@@ -130,12 +128,12 @@ def _of_examples(
         for part in problem.batch.chunks(max(1, pairs // at_once)):
             start = part.offset - problem.batch.offset
             some = torch.split(probes[start : start + part.size], at_once, dim=1)
-            row = [products.column_norms(column, blocks, each.to(like), part).detach() for each in some]
+            row = [ways.column_norms(column, blocks, each.to(like), part).detach() for each in some]
             pieces.append(torch.cat(row, dim=1))
         return np.asarray(torch.cat(pieces).double().cpu().numpy())
 
     found = unless_out_of_memory(measure, examples=max(1, memory // MIN_BYTES))
-    return _of_examples(problem, products, memory // 4, j, rows, probes) if found is None else found
+    return _of_examples(problem, ways, memory // 4, j, rows, probes) if found is None else found
 
 
 def _of_batch(operator: CurvatureOperator, j: int, rows: Sequence[int], probes: Tensor) -> Array:

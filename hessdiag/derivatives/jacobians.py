@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import combinations
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,12 @@ class Jacobian(ABC):
 
     held: ClassVar[tuple[str, ...]] = ()  # attributes with a row for each example; the last one has one for each output
     size: float = field(default=1.0, kw_only=True)  # J is so many times what is held, whose squares fit their dtype
+
+    @classmethod
+    def of(cls: type[Form], *factors: Any, **how: Any) -> Form:
+        """Made of these, with the squares of tensors among them brought to where they fit their dtype."""
+        pairs = [fitting(each) if isinstance(each, Tensor) else (each, 1.0) for each in factors]
+        return cls(*(values for values, _ in pairs), size=math.prod(size for _, size in pairs), **how)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -80,12 +86,6 @@ class DenseJacobian(Jacobian):
     held = ("J",)
     J: Tensor
 
-    @classmethod
-    def of(cls, J: Tensor) -> DenseJacobian:
-        """With entries whose squares fit their dtype."""
-        J, size = fitting(J)
-        return cls(J, size=size)
-
     def gram(self) -> Tensor:
         return enlarged(torch.bmm(self.J, self.J.mT), self.size**2)
 
@@ -113,12 +113,6 @@ class LowRankJacobian(Jacobian):
     u: Tensor  # (B, d, T) inputs
     phi: Tensor  # (B, C, n, T) gradients of C outputs in the layer's outputs
     transposed: bool = False  # the weight is stored as (inputs, outputs), which orders the entries of J
-
-    @classmethod
-    def of(cls, u: Tensor, phi: Tensor, *, transposed: bool = False) -> LowRankJacobian:
-        """With factors whose squares fit their dtype."""
-        (u, u_size), (phi, phi_size) = fitting(u), fitting(phi)
-        return cls(u, phi, transposed, size=u_size * phi_size)
 
     def gram(self) -> Tensor:
         B, C, n, T = self.phi.shape

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessdiag.data.seeds import stream
-from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, enlarged, fitting
+from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, enlarged
 
 DRAWS = 64  # classes at a position
 POSITIONS = 32  # whose distributions are held at once, in float64
@@ -100,12 +100,6 @@ class SampledSoftmaxFactor(Jacobian):
 
     u: Tensor  # (B, d, T) inputs of the layer, or (B, 1, T) ones for its bias
     drawn: SampledSoftmax  # φ
-
-    @classmethod
-    def of(cls, u: Tensor, drawn: SampledSoftmax) -> SampledSoftmaxFactor:
-        """With inputs whose squares fit their dtype."""
-        fitted, size = fitting(u)
-        return cls(fitted, drawn, size=size)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -48,6 +48,8 @@ class RandomTrials:
     @classmethod
     def of(cls, source: ModelSource, *, device: Any = "cpu", dtype: Any = "float32", **settings: Any) -> RandomTrials:
         """Sort settings into the attributes of this class and options of `hessdiag.diagnose`."""
+        if source.built:
+            raise HessdiagError(f"model {source.name!r} is already built, hence no random one: name a function")
         own = {f.name: settings.pop(f.name) for f in fields(cls) if f.name in settings}
         options = {"mode": "train", "signals": False, **settings}  # one trial is none to diagnose
         return cls(source=source, options=options, device=str(as_device(device)), dtype=as_dtype(dtype), **own)
@@ -99,8 +101,7 @@ def trial_file(
 ) -> TrialFile | None:
     """Open a file of trials; None where none is named.
 
-    `of` is what all have in common. Where a file of `functions`, as in `"./file.py:function"`, is edited, trials are
-    others.
+    `of` is what all have in common. Where a file of `functions`, as in `"./file.py:function"`, changes, trials do.
     """
     if path is None:
         return None

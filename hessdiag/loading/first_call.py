@@ -59,10 +59,13 @@ def first_call(
             found, skipped = find_blocks(model, vectors=True)
         if not found:
             raise HessdiagError(f"the model {type(model).__name__} has {_nothing(model, skipped)}")
-        with nullcontext(list[bool]()) if batch.as_one else fixed_statistics() as taken:
+        with nullcontext(list[int]()) if batch.as_one else fixed_statistics() as taken:
             dry = try_model(model, batch, found, examples=TRIED[settings.per])
         how = {key: getattr(settings, key) for key in ("per", "seed", "class_dim", "matrix")}
         resolved = read_loss(model, batch, road.loss, dry.outputs, **how, linear=settings.quick)
+        if batch.size == 1 and 1 in taken:  # where torch raises an error, too
+            what = "a batch normalisation in training needs more than one number a channel"
+            raise HessdiagError(f"{what}: pass several examples, or mode='eval' (--eval)")
         if (coupled := any(taken)) and isinstance(batch.output, Layout) and not batch.output.apart:
             what = "a normalisation joins the examples, and the model returns a number of them all: pass"
             raise CoupledError(f"{what} per='batch' (--per batch)")
@@ -74,6 +77,14 @@ def first_call(
     whole = Batch.concatenate([first, *others])
     whole = whole.as_structure() if settings.per == "batch" else whole
     return first_call(model, whole, iter(()), loss, replace(settings, per="batch"), vectors=vectors)
+
+
+def _is_second(model: nn.Module, some: Batch, returned: Tensor) -> bool:
+    """Whether of two dimensions of one size the second runs over the examples: the first stays among fewer of them."""
+    with suppress(Exception), fixed_statistics(), seeded_rng(0):  # a model that takes no example alone
+        fewer = some.narrow(0, 1).run(model)
+        return bool(fewer.shape[0] == returned.shape[0] and fewer.shape[1] == 1 < returned.shape[1])
+    return False
 
 
 def _nothing(model: nn.Module, skipped: Sequence[tuple[str, str]]) -> str:
@@ -102,7 +113,8 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         return replace(plain, loss="random-quadratic") if loss == "model" else plain
     bare = isinstance(returned, Tensor)
     second = bare and returned.dim() > 2 and some.rows == returned.shape[1]
-    second = second and (returned.shape[0] != some.rows or batch.form.at == 1)
+    if second and returned.shape[0] == some.rows and batch.form.at != 1:
+        second = _is_second(model, some, returned)
     masked = bare and bool((returned == -math.inf).any())
     runs = bare and some.one_after_the_other(model, returned, fixed_statistics(), seeded_rng(0))
     plain = replace(plain, draws=some.noise, masked=masked, returned_at=0 if some.dims else -1 if runs else int(second))

@@ -60,7 +60,7 @@ class NamedFunction:
 
 
 def load_function(reference: str, *, what: str) -> NamedFunction:
-    """The function or class that a reference names; its module is imported, or its file run, once.
+    """The function or class that a reference names, or data; its module is imported, or its file run, once.
 
     A reference is `package.module:function`, importable from the current directory too, or `./file.py:function`.
 
@@ -80,6 +80,8 @@ def load_function(reference: str, *, what: str) -> NamedFunction:
     except AttributeError as error:
         hint = did_you_mean(name, vars(module))
         raise HessdiagError(f"{label}: there is no {name!r} in {place}; {hint}".rstrip("; ")) from error
+    if what == "--data" and not callable(found):  # a batch, a data set or a loader that is there
+        return NamedFunction(what, reference, lambda: found, folder)
     if not callable(found):
         raise HessdiagError(f"{label}: {name} is a {type(found).__name__}, name a function or a class")
     return NamedFunction(what, reference, found, folder)

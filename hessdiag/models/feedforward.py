@@ -11,6 +11,12 @@ from torch import Tensor, nn
 from hessdiag.arguments import check_kind, check_number, check_whole
 
 
+def scaled(width: float, *sizes: int) -> list[int]:
+    """Channels of layers times a factor, at least one."""
+    check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
+    return [max(1, round(width * size)) for size in sizes]
+
+
 def mlp(widths: Sequence[int], *, bias: bool = True) -> nn.Sequential:
     """Linear layers of the given widths with ReLU between them; the first width is that of the flattened input.
 
@@ -41,9 +47,8 @@ class StridedLeNet(nn.Module):
 
     def __init__(self, in_channels: int = 3, classes: int = 10, width: float = 1.0) -> None:
         super().__init__()
-        check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
         self.input_size = (in_channels, 32, 32)
-        a, b, c, d = (max(1, round(width * size)) for size in (6, 16, 120, 84))
+        a, b, c, d = scaled(width, 6, 16, 120, 84)
         self.conv1 = nn.Conv2d(in_channels, a, 5, stride=2, bias=False)
         self.conv2 = nn.Conv2d(a, b, 5, stride=2, bias=False)
         self.fc1 = nn.Linear(b * 5 * 5, c, bias=False)
@@ -74,9 +79,8 @@ class StridedAlexNet(nn.Module):
 
     def __init__(self, in_channels: int = 3, classes: int = 10, width: float = 1.0, bias: bool = True) -> None:
         super().__init__()
-        check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
         self.input_size = (in_channels, 32, 32)
-        a, b, c, d, hidden = (max(1, round(width * size)) for size in (64, 192, 384, 256, 4096))
+        a, b, c, d, hidden = scaled(width, 64, 192, 384, 256, 4096)
         self.conv1 = nn.Conv2d(in_channels, a, 11, stride=4, padding=5, bias=bias)
         self.conv2 = nn.Conv2d(a, b, 5, stride=2, padding=2, bias=bias)
         self.conv3 = nn.Conv2d(b, c, 3, stride=2, padding=1, bias=bias)

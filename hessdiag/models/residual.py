@@ -38,8 +38,8 @@ import torch
 from torch import Tensor, nn
 
 from hessdiag import init
-from hessdiag.arguments import check_number
 from hessdiag.errors import HessdiagError
+from hessdiag.models.feedforward import scaled
 from hessdiag.surgery import Scale
 
 DEPTHS = {14: (1, 1, 1, 1), 26: (2, 2, 2, 2), 50: (3, 4, 6, 3)}  # weight layers: blocks of each stage
@@ -95,8 +95,7 @@ def bottlenecks(depth: int, *, base: int) -> tuple[Bottleneck, ...]:
 
 def channels(width: float, side: int) -> int:
     """Channels of the stem: 64 for photographs, 16 for small images, times a factor."""
-    check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
-    return max(1, round(width * (16 if side <= SMALL_SIDE else 64)))
+    return scaled(width, 16 if side <= SMALL_SIDE else 64)[0]
 
 
 class ChannelBias(nn.Module):

@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import check_kind, check_model, check_number, did_you_mean, kind_of
+from hessdiag.arguments import check_kind, check_model, did_you_mean, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, import_library, load_function, missing_file
-from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp
+from hessdiag.models.feedforward import StridedAlexNet, StridedLeNet, mlp, scaled
 from hessdiag.models.residual import PreconditionedResNet, RescaleNet, centre
 from hessdiag.network.blocks import STRUCTURED
 
@@ -99,11 +100,13 @@ class ModelSource:
         name: as typed.
         build: makes a new network, with weights from torch's global random state.
         output: name or position of the output to measure, where it returns several.
+        built: whether the network is there already, and each is a copy of it.
     """
 
     name: str
     build: Callable[[], Network]
     output: str | int | None = None
+    built: bool = False
 
 
 Model = str | ModelSource | Callable[..., Any]
@@ -155,8 +158,8 @@ def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], inpu
     Raises:
         HessdiagError: the factory does not take the arguments; on building, that it raised, or what it returned.
     """
-    if isinstance(factory.function, nn.Module):
-        raise HessdiagError(f"{factory.label} is a network that is already built: name a function that builds it")
+    if there := isinstance(factory.function, nn.Module):
+        factory = replace(factory, function=partial(deepcopy, factory.function))
     factory.check_arguments(arguments)
 
     def build() -> Network:
@@ -168,7 +171,7 @@ def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], inpu
         size = input_size or size or as_size(getattr(module, "input_size", None))
         return Network(module, _drawn(module, size) if size else None)
 
-    return ModelSource(factory.reference, build)
+    return ModelSource(factory.reference, build, built=there)
 
 
 def _drawn(module: nn.Module, size: tuple[int, ...]) -> NormalInputs | TokenInputs:
@@ -240,8 +243,7 @@ def _perceptron(specification: str, arguments: Mapping[str, Any]) -> Callable[..
     first, *hidden, last = map(int, specification.removeprefix("mlp:").split("-"))
 
     def perceptron(*, bias: bool = True, width: float = 1.0) -> Any:
-        check_number("width", width, "pass a factor above 0, such as 0.5", above=0)
-        return mlp([first, *(max(1, round(width * size)) for size in hidden), last], bias=bias), first
+        return mlp([first, *scaled(width, *hidden), last], bias=bias), first
 
     return perceptron
 

@@ -441,19 +441,13 @@ def _as_images(convolution: Callable[..., Tensor], **neutral: int) -> Callable[.
 def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """Normalise a batch of one by the formula; running statistics are left as they are.
 
-    There torch's own backward pass is wrong for a gradient that comes back transposed, as from
-    `flatten(2).transpose(1, 2)` behind a stem.
+    There torch's own backward pass is wrong for gradients that come transposed, as from `flatten(2).transpose(1, 2)`.
     """
     given = _norm_arguments(args, kwargs)
     if len(input) != 1:
         fixed = {} if not given["training"] else {"running_mean": None, "running_var": None}
         return F.batch_norm(input, **given | fixed)
     return _normalised(input, given, own=given["training"])
-
-
-def _undropped(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """All of it, in another tensor: what is written to it later must not change what was read before."""
-    return input if inplace else input.clone()
 
 
 def _instance_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -472,22 +466,22 @@ def _norm_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], *, training: 
 
 
 @contextmanager
-def fixed_statistics() -> Iterator[list[bool]]:
+def fixed_statistics() -> Iterator[list[int]]:
     """Let batch normalisation take no statistics of the batch: what else makes examples meet can be told apart.
 
-    What is given is for each normalisation that is called whether it would take some.
+    What is given is for each normalisation that is called of how many numbers a channel it would take some.
 
     >>> from hessdiag.data.seeds import user_code
     >>> with fixed_statistics() as taken, user_code():
     ...     y = F.batch_norm(torch.ones(2, 3), None, None, training=True)
     >>> taken
-    [True]
+    [2]
     """
-    taken: list[bool] = []
+    taken: list[int] = []
 
     def fixed(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         given = _norm_arguments(args, kwargs)
-        taken.append(given["training"])
+        taken.append(input.numel() // input.shape[1] if given["training"] else 0)
         if given["running_mean"] is None:
             given |= {"running_mean": input.new_zeros(input.shape[1]), "running_var": input.new_ones(input.shape[1])}
         return _normalised(input, given, own=False)
@@ -564,7 +558,8 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     F.conv1d: _as_images(F.conv2d, stride=1, padding=0, dilation=1, groups=1),
     F.conv_transpose1d: _as_images(F.conv_transpose2d, stride=1, padding=0, output_padding=0, groups=1, dilation=1),
     F.batch_norm: _batch_norm,
-    **dict.fromkeys(DROPOUTS, _undropped),
+    # all of it, in another tensor: what is written to it later must not change what was read before
+    **dict.fromkeys(DROPOUTS, lambda input, p=0.5, training=True, inplace=False: input if inplace else input.clone()),
     F.group_norm: torch.group_norm,  # of one example also groups of one number
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,

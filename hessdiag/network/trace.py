@@ -53,6 +53,7 @@ def looked_up_in_common(blocks: Iterable[Block]) -> frozenset[str]:
 
 
 Node = Any  # of torch's autograd graph, which has no public type for it
+Place = Tensor | GradientEdge  # to send cotangents back from
 
 
 class BackwardError(HessdiagError):
@@ -104,7 +105,7 @@ def trace(
 
 
 def backpropagate(
-    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
+    y: Place, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
 ) -> list[Tensor | None]:
     """Back-propagate cotangents (Q, B, *out) of the outputs, `at_once` together: (Q, *shape) gradients at each edge.
 
@@ -124,7 +125,7 @@ def backpropagate(
         return [None if column[0] is None else torch.stack([g.to_dense() for g in column]) for column in columns]
 
 
-def gradients_of(y: Tensor | GradientEdge, at: Sequence[Any], v: Tensor | None, **how: bool) -> tuple[Any, ...]:
+def gradients_of(y: Place, at: Sequence[Any], v: Tensor | None, **how: bool) -> tuple[Any, ...]:
     """`torch.autograd.grad`, after which functions of the user's hold again what their backward pass deleted.
 
     As that of the checkpoints in guided-diffusion does, and in many models after it.
@@ -203,7 +204,7 @@ def numbers_written(value: Tensor) -> int:
     return sum(math.prod(n._input_metadata[0].shape) * (1 if w is None else w[0].numel()) for n, w in kernels)
 
 
-def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangent: Tensor) -> tuple[Tensor | None, ...]:
+def _sent_back(y: Place, edges: Sequence[GradientEdge], cotangent: Tensor) -> tuple[Tensor | None, ...]:
     """Gradients of one cotangent; refuse a model whose own backward pass fails."""
     try:
         return gradients_of(y, edges, cotangent)
@@ -214,9 +215,7 @@ def _sent_back(y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangen
         raise BackwardError(f"{what}: make model(inputs).sum().backward() run") from error
 
 
-def _in_pieces(
-    y: Tensor | GradientEdge, edges: Sequence[GradientEdge], cotangents: Tensor, at_once: int
-) -> list[Tensor | None]:
+def _in_pieces(y: Place, edges: Sequence[GradientEdge], cotangents: Tensor, at_once: int) -> list[Tensor | None]:
     """Some cotangents after the other; at the outputs themselves there is nothing to send back."""
     whole: list[Tensor | None] = [cotangents if writes_outputs(y, edge) else None for edge in edges]
     inner = [place for place, edge in enumerate(edges) if not writes_outputs(y, edge)]
@@ -230,7 +229,7 @@ def _in_pieces(
     return whole
 
 
-def writes_outputs(y: Tensor | GradientEdge, edge: GradientEdge) -> bool:
+def writes_outputs(y: Place, edge: GradientEdge) -> bool:
     """Whether what is written at an edge is the outputs themselves."""
     return y == edge if isinstance(y, GradientEdge) else y.grad_fn is edge.node and y.output_nr == edge.output_nr
 
@@ -472,10 +471,8 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
     """A traced pass of a few examples, and how embeddings are read.
 
     Those are names of blocks that one reads in some other way than row by row of an example, and paths of embeddings
-    that look (T,) rows up for all examples together.
-
-    What an embedding writes for all examples together is written for each of them as long as it is traced. A model that
-    cannot take that is traced without embeddings.
+    that look (T,) rows up for all examples together: as long as these are traced, they write them for each. A model
+    that cannot take that is traced without embeddings.
     """
     ruled = [block for block in blocks if block.structured]
     lookups = [block for block in ruled if block.looked_up]

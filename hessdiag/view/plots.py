@@ -12,7 +12,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +67,8 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
     if legend:
         figure.legend(handles=list(legend), loc="outside right upper")
     figure.set_layout_engine("compressed" if compress else "constrained")
-    vars(figure)["_repr_png_"] = partial(_in_notebook, figure)  # shown also where pyplot was never imported
+    shown = {"width": round(96 * width)}  # pixels, also where pyplot was never imported
+    vars(figure)["_repr_png_"] = lambda: (rendered(figure, "png"), shown)
 
 
 def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -84,11 +84,6 @@ def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
     names = [os.fspath(stem)] if os.fspath(stem).endswith(ENDINGS) else [f"{os.fspath(stem)}{each}" for each in ENDINGS]
     drawn = {name: rendered(figure, name[-3:]) for name in names}  # before any is written
     return tuple(write_bytes(name, content) for name, content in drawn.items())
-
-
-def _in_notebook(figure: Figure) -> tuple[bytes, dict[str, int]]:
-    """Return the figure as PNG, and how many pixels wide it is to be shown."""
-    return rendered(figure, "png"), {"width": round(96 * float(figure.get_figwidth()))}
 
 
 def rendered(figure: Figure, form: str) -> bytes:

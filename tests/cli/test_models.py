@@ -43,6 +43,7 @@ def collated(): return [torch.ones(6, 4), torch.zeros(6, dtype=torch.long)]
 def batches():
     while True:
         yield torch.ones(6, 4), torch.zeros(6, dtype=torch.long)
+network, ready = build()[0], torch.utils.data.TensorDataset(*collated())
 """
 
 
@@ -65,6 +66,10 @@ def test_models_initialisations_and_data_by_reference(run) -> None:
     assert "loss cross-entropy, batch 6 (nets_cli:collated)" in out
     out = run("diagnose nets_cli:build --data nets_cli:loader").out
     assert "\nbatches read of the data: 1 of 2; diagnose(model, data, batches=n) reads more of one shape" in out
+    out = run("diagnose nets_cli:network --data nets_cli:ready --batch-size 2 -v").out
+    assert "loss cross-entropy, batch 2 (nets_cli:ready)" in out
+    told = run("check-init fan-in --model nets_cli:network --input-size 4").err
+    assert told == "hessdiag: model 'nets_cli:network' is already built, hence no random one: name a function\n"
     status, out, err = run("diagnose nets_cli:Noisy --json - --batch-size 2")
     assert (status, set(err.splitlines())) == (0, {"forward"})
     json.loads(out)

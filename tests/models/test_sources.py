@@ -104,7 +104,7 @@ def test_what_a_factory_may_not_return_and_inputs_that_do_not_fit(file: str, nam
     ("nets.py", {}, "unknown model 'nets.py': use lenet, .*./file.py:function"),
     ("mlp:4-3", {"arguments": {"norm": 3}}, r"\(\*, bias.* got an unexpected keyword argument 'norm'"),
     ("google/vit", {}, "hf:CONFIG.json, a configuration saved with save_pretrained .nothing is downloaded"),
-    ("FILE:built", {}, "already built: name a function that builds it"),
+    ("FILE:built", {"arguments": {"width": 2}}, "got an unexpected keyword argument 'width'"),
 ])  # fmt: skip
 def test_wrong_specifications_are_answered_with_the_right_ones(file: str, specification: str, options, message) -> None:
     with pytest.raises(HessdiagError, match=message):

@@ -92,8 +92,7 @@ def convolution(call: Call) -> Step:
 def _with_borders(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Back, float]:
     """E[y²], the way back, and what is left of a correlation between positions, with taps counted at borders.
 
-    Two outputs are as alike as the inputs that they read with the same taps, and back alike: of two inputs a stride
-    apart none may be.
+    Two outputs are as alike as the inputs that they read with the same taps, and back: a stride apart none may be.
     """
     groups, w_sq = call.arguments["groups"], average(w.sq)
     kernel, space, positions = w.sq.shape[2:], x.sq.shape[2:], call.shape[2:]
