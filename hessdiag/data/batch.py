@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, is_dataclass, replace
-from itertools import compress, zip_longest
+from itertools import accumulate, compress, pairwise, zip_longest
 from typing import Any
 
 import torch
@@ -89,10 +89,15 @@ class Layout:
             rows.append((value if over else value.unsqueeze(0).expand(size, *shape)).reshape(size, -1).to(dtype))
         return torch.cat(rows, dim=1)
 
+    @property
+    def columns(self) -> list[slice]:
+        """Those of each tensor."""
+        ends = accumulate((math.prod(shape) for shape, _, _ in self.parts), initial=0)
+        return [slice(*pair) for pair in pairwise(ends)]
+
     def split(self, y: Tensor) -> Any:
         """The returned object that has the numbers of y (B, N): of those that stand in every row, the mean."""
-        sizes = [math.prod(shape) for shape, _, _ in self.parts]
-        pieces = iter(zip(torch.split(y, sizes, dim=1), self.parts, strict=True))
+        pieces = iter(zip((y[:, piece] for piece in self.columns), self.parts, strict=True))
 
         def piece(_: Tensor) -> Tensor:
             values, (shape, dtype, over) = next(pieces)

@@ -83,8 +83,7 @@ Squares = Callable[[Tensor], float]  # Σ v²
 def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
 
-    `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these. A model
-    that cannot be measured right is refused.
+    `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these.
     """
     model, blocks = problem.model, problem.blocks
     before = before if len(before) == few.size else call_alone(model, few).detach()
@@ -228,9 +227,7 @@ def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
 
 def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor]) -> tuple[tuple[str, ...], Tensor]:
     """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies; and
-    where that is, like `values`.
-
-    What `masks` (B, T) have one number for is padding.
+    where that is, like `values`. What `masks` (B, T) have one number for is padding.
     """
     for dim in range(1, values.dim()):
         there = arrived.movedim(dim, 0).flatten(1).any(1)
@@ -380,8 +377,7 @@ def mixing() -> HessdiagError:
 def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed: int) -> set[str]:
     """Check that examples are kept apart at weights close by, and return names of parameters that are read elsewhere.
 
-    The modules hold other tensors in the parameters' places; a gradient that reaches the parameter itself took another
-    way.
+    Modules hold other tensors in the parameters' places: a gradient that reaches the parameter itself took another way.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
     with moved(model, seed):
@@ -440,7 +436,7 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
 
 def _on_one_level(y: Tensor) -> bool:
     """Whether the outputs of all examples have the same mean, and are not the same."""
-    return float(_means(y).max() - _means(y).min()) < SLIGHT * _largest(y.flip(0) - y)
+    return float(_means(y).max() - _means(y).min()) < SLIGHT * _largest(y.flip(0) - y) / math.sqrt(y[0].numel())
 
 
 def _means(values: Tensor) -> Tensor:
@@ -520,8 +516,7 @@ def gradients_agree(
     """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block.
 
     `sent` has each call with the (C, *output shape) gradients in its output, or None, of `cotangents` (C, B, *out): the
-    loss's gradient, and perhaps a random one. By block, `exact` is autograd's gradient of all together, or None where
-    nothing reaches it.
+    loss's gradient, and perhaps a random one. By block, `exact` is autograd's gradient of all together, or None.
     """
     model, blocks = problem.model, problem.blocks
     own = {b.name: [(c, phi) for c, phi in sent if c.owner in b.owners] for b in blocks}
@@ -602,13 +597,11 @@ def summed_gradients(model: nn.Module, part: Batch, loss: Loss, names: Container
     return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
 
 
-def without_rounding(
-    model: nn.Module, part: Batch, loss: Loss, gradients: Gradients
-) -> tuple[Gradients, dict[str, float]]:
+def without_rounding(model: nn.Module, part: Batch, loss: Loss, found: Gradients) -> tuple[Gradients, dict[str, float]]:
     """Gradients in which rows and columns of matrices get zero for what is rounding alone, far less in double
     precision; and of each matrix that has many such the share of its rows or columns.
     """
-    some = {name: g for name, g in gradients.items() if g is not None}
+    some = {name: g for name, g in found.items() if g is not None}
     tiny = ROUNDED * max(map(largest_entry, some.values()), default=0.0)
     sizes = {name: _along(g) for name, g in some.items() if g.dim() > 1 and g[:1].numel() > 1}
     small = {o for o, each in sizes.items() if any(((n > 0) & (n < tiny)).double().mean() > MANY for n in each)}
@@ -621,7 +614,7 @@ def without_rounding(
             off = [(n > 0) & (size < FAR_LESS * part.size * n) for n, size in zip(sizes[name], now, strict=True)]
             kept = ~(off[0].unsqueeze(1) | off[1]).view(*some[name].shape[:2], *[1] * (some[name].dim() - 2))
             some[name], shares[name] = some[name] * kept, max(float(each.double().mean()) for each in off)
-    return {**gradients, **some}, {name: share for name, share in shares.items() if share > MANY}
+    return {**found, **some}, {name: share for name, share in shares.items() if share > MANY}
 
 
 def _along(g: Tensor) -> list[Tensor]:

@@ -45,6 +45,7 @@ COMPARED = 8  # examples on which both ways to a derivative along u are compared
 SAME = {torch.float32: 1e-3, torch.float64: 1e-8}  # of both
 
 Values = Mapping[str, Tensor]  # by name of the parameter
+Pair = tuple[Batch, Batch]  # for the directions, and for what is measured along them
 
 
 def learning_rates(
@@ -163,9 +164,7 @@ def are_fresh(batches: Sequence[Batch], batch_size: int) -> bool:
     return (len(batches) if len(batches) > 1 else batches[0].size // batch_size) >= MIN_BATCHES
 
 
-def pairs_of(
-    batches: Sequence[Batch], batch_size: int, *, seed: int, more: Iterable[Batch] = ()
-) -> Iterator[tuple[Batch, Batch]]:
+def pairs_of(batches: Sequence[Batch], batch_size: int, *, seed: int, more: Iterable[Batch] = ()) -> Iterator[Pair]:
     """Pairs of batches without end: several, and `more`, are taken in turn, of a single one random examples are drawn.
 
     Where there are too few of them, both batches of a pair are all examples.
@@ -230,12 +229,12 @@ class Walk:
         one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
         self.forward_mode = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
 
-    def steps(self, pairs: Iterable[tuple[Batch, Batch]]) -> Iterator[tuple[Along, Along]]:
+    def steps(self, pairs: Iterable[Pair]) -> Iterator[tuple[Along, Along]]:
         """Measure along the gradient of the first batch of each pair, and along Adam's direction, on the second."""
         at, adam = self.start, AdamDirection(self.start)
         for number, (stepped, measured) in enumerate(pairs):
             leaves = {name: value.detach().requires_grad_() for name, value in at.items()}
-            self._reseed(2 * number)
+            seed_again(stream(self.seed, f"virtual step {2 * number}").initial_seed())
             gradient = mean_gradient(self.network, self.loss, leaves, stepped)[1]
             u = adam(gradient)
             along, along_adam = (self._along(at, each, measured, 2 * number + 1) for each in (gradient, u))
@@ -257,13 +256,9 @@ class Walk:
         return found if abs(found.curvature) > rounding else replace(found, curvature=0.0)
 
     def _pushed(self, at: Values, u: Values, batch: Batch, number: int, *, forward_mode: bool) -> tuple[Tensor, Tensor]:
-        """Outputs and J u."""
-        self._reseed(number)
-        return outputs_and_tangent(self.network, at, u, batch, forward_mode=forward_mode)
-
-    def _reseed(self, number: int) -> None:
-        """Make dropout draw alike whenever the same batch is read."""
+        """Outputs and J u, with dropout that draws alike whenever the same batch is read."""
         seed_again(stream(self.seed, f"virtual step {number}").initial_seed())
+        return outputs_and_tangent(self.network, at, u, batch, forward_mode=forward_mode)
 
 
 def best_constant_rate(steps: Sequence[Along]) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
-from hessdiag.diagnosis.roles import Graph, endless_slopes, holds_sigmoid, mixing_views, norms_of_places, shapes_of
+from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, norms_of_places, shapes_of, sigmoids_in
 from hessdiag.errors import REFUSALS
 from hessdiag.results.numbers import short
 
@@ -43,7 +43,7 @@ class Calls(TorchFunctionMode):
     """
 
     def __init__(
-        self, examples: int | None, y: Tensor, given: Tensor, *, squashed: bool = False, inside: bool = False
+        self, examples: int | None, y: Tensor, given: Tensor, *, squashed: Sequence[Tensor] = (), inside: bool = False
     ) -> None:
         super().__init__()
         self.examples, self.y, self.given, self.squashed, self.inside = examples, y, given, squashed, inside
@@ -77,7 +77,7 @@ class Calls(TorchFunctionMode):
             self._note_terms(terms)
         if pair and name in LOGISTIC and pair[0].requires_grad:
             self.found["logits"] = name
-        elif pair and name in LOGARITHMS and holds_sigmoid(pair[0].grad_fn, "Clamp|Rsub|Add"):
+        elif pair and name in LOGARITHMS and sigmoids_in(pair[0].grad_fn, "Clamp|Rsub|Add"):
             self.found.setdefault("logits", "log")
         if pair and name in {*LOGARITHMS, *TAKES, *LOGISTIC}:
             self.logs.add(pair[0].requires_grad)
@@ -110,8 +110,11 @@ class Calls(TorchFunctionMode):
             lone = apart and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0] > 1
             square = one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
             wide = one == self.y.shape and self.targets is not None and other == self.targets.shape
-            wide = wide and name.strip("_") in COMPARE
-            wide = wide and len(one) == len(other) and joins and result.numel() > one.numel()  # one for several
+            wide = wide and len(one) == len(other) and (joins or name in ELEMENTWISE) and one != other
+            if wide and one == shape and name in ELEMENTWISE:
+                what = f"The loss compares several outputs with one target: {tuple(one)} with {tuple(other)}."
+                self.tell(what, "Return as many outputs as there are targets, or give targets of their shape.")
+            wide = wide and name.strip("_") in COMPARE and math.prod(shape) > one.numel()  # one for several
             squared = joins and (lone or square)
             summed = joins and over and one.numel() == 1
             told = each_other or wide or (squared and apart)
@@ -153,8 +156,9 @@ class Calls(TorchFunctionMode):
                 what = f"The loss hands targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1."
                 yield what, "Scale the targets to 0 to 1, or take another loss."
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
-        if name in LOGITS and self.squashed and pair[0].requires_grad and 0 <= pair[0].min() <= pair[0].max() <= 1:
-            span = " to ".join(map(short, map(float, pair[0].detach().aminmax())))
+        z, written = pair[0].detach(), [each.flatten() for each in self.squashed]
+        if name in LOGITS and written and pair[0].requires_grad and bool(torch.isin(z, torch.cat(written).to(z)).all()):
+            span = " to ".join(map(short, map(float, z.aminmax())))
             what = f"The loss hands what a sigmoid wrote, {span}, to {name}, which takes logits of both signs."
             yield what, "Leave the sigmoid out, or take the loss of probabilities."
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
@@ -190,7 +194,9 @@ def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any
             yield what, "Start labels at 1, or set `blank` to a class of its own."
 
 
-def watched(loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: bool = False) -> tuple[Calls, Tensor]:
+def watched(
+    loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: Sequence[Tensor] = ()
+) -> tuple[Calls, Tensor]:
     """Call a loss of outputs y (B, *out), of which no weight made what is `given`."""
     with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given, squashed=squashed) as calls:
         calls.targets = part.targets

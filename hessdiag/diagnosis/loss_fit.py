@@ -25,6 +25,7 @@ from hessdiag.diagnosis.loss_terms import (
     Of,
     are_fractions,
     are_inputs,
+    classes_like,
     descended,
     noise_like,
     normalised,
@@ -35,7 +36,7 @@ from hessdiag.diagnosis.loss_terms import (
     with_slope,
 )
 from hessdiag.diagnosis.network_view import LEARNT_SCALED, RARE
-from hessdiag.diagnosis.roles import DISTANCE, Bound, ending, holds_sigmoid, joined_at
+from hessdiag.diagnosis.roles import DISTANCE, Bound, ending, joined_at, sigmoids_in
 from hessdiag.errors import REFUSALS
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import backpropagate, leaves_of, numbers_written
@@ -58,7 +59,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
     at, targets, pieces = y.detach(), part.targets, pieces_of(part)
     values, given = loss.value(at, targets).detach().double(), _given(y, part)
-    calls, value = watched(loss, at, part, given, squashed=holds_sigmoid(y.grad_fn))
+    calls, value = watched(loss, at, part, given, squashed=sigmoids_in(y.grad_fn))
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
@@ -103,7 +104,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **_inside(calls.compared),
         **asked,
         **more,
-        "pull": _pull(loss, at, own, part, initial),
+        **_pulls(loss, at, own, part, initial),
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last) and _endless(loss, *few, own[some], kept=True),
         "plunges": not (known or normalised(at, part)) and _plunges(of, at, own, part, given),
@@ -293,21 +294,12 @@ def _is_stuck(of: Callable[[Tensor], Tensor], y: Tensor, noise: Tensor, now: flo
     tried = (y - NEAR * noise, y + NEAR * noise, noise, ANY * noise)
     values = [v for each in tried if math.isfinite(v := float(of(each).detach()) - now)]
     some, flat = ROUNDED * abs(now), not any(bool(with_slope(of, each)[1].any()) for each in tried[2:])
-    return min(values) < -some or max(values) <= some or flat
+    return now > some or min(values) < -some or max(values) <= some or flat
 
 
 def _agreement(moved: Tensor, targets: Tensor) -> float:
-    """Correlation of outputs (B, *out), or of how they move, with the targets, be these values, classes or levels.
-
-    NaN for other targets.
-    """
-    forms = [targets]
-    for dim in (1, -1) if not targets.is_floating_point() else ():
-        theirs = moved.movedim(dim, -1).shape == (*targets.shape, moved.shape[dim])
-        if theirs and bool(((targets >= 0) & (targets < moved.shape[dim])).all()):
-            ones = nn.functional.one_hot(targets.long(), moved.shape[dim]).movedim(-1, dim)
-            forms = [ones, ones.flip(dim).cumsum(dim).flip(dim) - ones]
-            break
+    """Correlation of outputs (B, *out), or how they move, with targets: values, classes or levels; NaN for others."""
+    forms = next(([ones, up_to - ones] for _, ones, up_to in classes_like(moved, targets)), [targets])
     if forms[0].shape != moved.shape:
         return math.nan
     plain, *levels = (float(torch.corrcoef(torch.stack([moved, z]).flatten(1).double())[0, 1]) for z in forms)
@@ -387,9 +379,10 @@ def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice | list[i
     return float(loss.of_all(y[some], None if targets is None else targets[some]).detach())
 
 
-def _pull(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> float:
+def _pulls(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> dict[str, float]:
     """How far outputs (B, *out) that are small have to go for the loss to be zero, were it linear as an L1 loss; or the
     rms of the gradient in a piece of them that is small, or how it is felt by this if that is far less.
+    Besides, how far they are from targets where the loss is the mean distance, as L1's; else 0.
     """
     slope = float(own.abs().flatten(1).sum(1).mean(dtype=torch.float64))
     pulls = [abs(initial) / slope if slope > FELT and mean_sq(y) < SMALL_OUTPUTS else 0.0]
@@ -397,15 +390,16 @@ def _pull(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> fl
     for z, g in ((y[:, piece], own[:, piece] / count) for piece in pieces_of(part)):
         if 0 < mean_sq(z) < SMALL_OUTPUTS:
             pulls.append(min(math.sqrt(mean_sq(g)), math.sqrt(mean_sq(g * z)) / FELT))
-    return max(pulls)
+    targets = part.targets
+    distance = (y - targets).abs() if targets is not None and targets.shape == y.shape else y.new_zeros(1)
+    apart = abs(float(distance.mean()) - initial) < NEAR * initial
+    return {"pull": max(pulls), "apart": math.sqrt(mean_sq(distance)) if apart else 0.0}
 
 
 def _endless(
     loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice = ALL, *, kept: bool = False
 ) -> bool:  # fmt: skip
-    """Whether the loss falls in proportion, and has no least value, where a piece's outputs rise together, or fall; and
-    these may be `kept` above zero where they are.
-    """
+    """Whether the loss falls in proportion, without end, where a piece's outputs rise or fall, or are `kept` over 0."""
     pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
     if (piece.start is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
         return False
@@ -477,12 +471,14 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
         and len(v) == len(own) > 1 and v.shape[1] >= LEAST_POSITIONS and int(v.max()) - int(v.min()) > 1 and varies(v)
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
-        match, told = _pulled_to(own, v)
+        match, told = _pulled_to(own, v, (1, 0, 2, -1) if are_inputs(part) else (1, 0, 2))
         seen = _sees(model, part, y, number) if match is not None or len(tokens) > 1 else None
         if seen is not None and any(seen):
             before, after = seen
             if match == 1:
                 return "ahead" if after else ""
+            if match == -1:
+                return "past" if before else ""
             if match == 0 and before and after and len(tokens) == 1 and told < MOSTLY:
                 return "kept"
             skips = "skips" if len(tokens) == 1 else ""  # beside another sequence it may be a translation
@@ -490,19 +486,24 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     return ""
 
 
-def _pulled_to(own: Tensor, tokens: Tensor) -> tuple[int | None, float]:
-    """How many places before the token it is pulled to an output stands, 0 to 2; None where it is another token. And
+def _in_order(y: Tensor, length: int) -> Tensor | None:
+    """Outputs (B, T, classes) of as many tokens, or of all but one; None of others."""
+    return next((y.movedim(dim, 1) for size in (length, length - 1) for dim in (1, 2) if y.shape[dim] == size), None)
+
+
+def _pulled_to(own: Tensor, tokens: Tensor, shifts: Sequence[int]) -> tuple[int | None, float]:
+    """How many places before the token it is pulled to an output stands, of some; None where it is another token. And
     the share of the positions that are pulled to one, few of a masked language model.
     """
-    length = tokens.shape[1]
-    if length not in own.shape[1:]:
+    pulls = _in_order(own[:SOME], tokens.shape[1])
+    if pulls is None:
         return None, 1.0
-    pulls = own[:SOME] if own.shape[1] == length else own[:SOME].transpose(1, 2)  # (B, T, classes)
     counts, wanted = (pulls < 0).sum(2) == 1, pulls.argmin(2)  # (B, T)
     told = float(counts.double().mean())
-    for shift in (1, 0, 2):
-        counted = counts[:, : length - shift]
-        same = (wanted[:, : length - shift] == tokens[:SOME, shift:])[counted]
+    for shift in shifts:
+        start, end = max(0, -shift), min(pulls.shape[1], tokens.shape[1] - shift)
+        counted = counts[:, start:end]
+        same = (wanted[:, start:end] == tokens[:SOME, start + shift : end + shift])[counted]
         least = MOSTLY if shift == 0 and told < MOSTLY else NEARLY_ALL
         if len(same) >= LEAST_POSITIONS and float(same.double().mean()) >= least:
             return shift, told
@@ -517,7 +518,8 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
     places = (one != other).nonzero().flatten() + 1
 
     def there(y: Tensor) -> Tensor:
-        return y[:, place - 1] if y.shape[1] == len(one) else y[:, :, place - 1]
+        found = _in_order(y, len(one))
+        return y if found is None else found[:, place - 1]
 
     with suppress(Exception):  # a model that takes no other tokens there, or two examples that are alike
         place = int(places[(places - len(one) // 2 - 1).abs().argmin()])

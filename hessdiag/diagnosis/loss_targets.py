@@ -16,7 +16,7 @@ from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import CallableLoss, Loss
 from hessdiag.diagnosis.checks import varies
 from hessdiag.diagnosis.loss_calls import Calls
-from hessdiag.diagnosis.loss_terms import are_inputs, noise_like, with_slope
+from hessdiag.diagnosis.loss_terms import are_inputs, classes_like, noise_like, with_slope
 
 FEWEST = 4  # examples whose targets are handed on
 SAME, WORSE, LOW = 1e-5, 0.01, 0.6  # relative changes of a loss, and a loss by that of others
@@ -106,9 +106,9 @@ def _handed(flat: Tensor, columns: Tensor, order: Tensor) -> Tensor:
 
 def _pieces(part: Batch, flat: Tensor) -> Iterator[Tensor]:
     """Columns of targets (B, N) that differ between examples and are no input: a tensor of them, or few one by one."""
-    sizes = [math.prod(shape) for shape, _, _ in part.asked.parts] if part.asked else [flat.shape[1]]
     inputs = [v.flatten(1) for v in replace(part, targets=None).leaves if v.dim() > 1]
-    for columns in torch.split(torch.arange(flat.shape[1]), sizes):
+    for taken in part.asked.columns if part.asked else [slice(None)]:
+        columns = torch.arange(flat.shape[1])[taken]
         few = torch.split(columns, 1) if 1 < len(columns) <= COLUMNS and flat.is_floating_point() else ()
         for piece in (columns, *few):
             values = flat[:, piece]
@@ -148,10 +148,8 @@ def _forms(y: Tensor, targets: Tensor, *, binary: bool) -> Iterator[tuple[bool, 
         ones = targets.reshape(y.shape).to(y)
         yield from ((False, each) for each in (ones.clamp(LEAST, 1 - LEAST), *(n * (2 * ones - 1) for n in LOGITS)))
         return
-    for dim in {1, y.dim() - 1} - {0} if not targets.is_floating_point() else ():
-        if y.shape[:dim] + y.shape[dim + 1 :] == targets.shape and int(targets.max()) < y.shape[dim]:
-            ones = F.one_hot(targets.long(), y.shape[dim]).movedim(-1, dim).to(y)
-            shares, up_to = F.normalize(ones + LEAST, p=1, dim=dim), ones.flip(dim).cumsum(dim).flip(dim)
-            plain = (shares, (LOGITS[-1] * ones).log_softmax(dim), *(n * (2 * ones - 1) for n in LOGITS))
-            yield from ((False, each) for each in plain)
-            yield from ((True, 2 * each - 1) for each in (up_to, up_to - ones))
+    for dim, ones, up_to in classes_like(y, targets):
+        shares = F.normalize(ones + LEAST, p=1, dim=dim)
+        plain = (shares, (LOGITS[-1] * ones).log_softmax(dim), *(n * (2 * ones - 1) for n in LOGITS))
+        yield from ((False, each) for each in plain)
+        yield from ((True, 2 * each - 1) for each in (up_to, up_to - ones))

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +22,13 @@ from hessdiag.diagnosis.roles import Bound, alike, dim_of, joined_at, unchanged
 from hessdiag.errors import HessdiagError
 from hessdiag.network.torch_state import fixed_statistics
 from hessdiag.network.trace import Node, gradients_of, parents_of, walk
+from hessdiag.results.numbers import short
 
 NEAR = 0.01  # relative, of numbers that are computed in two ways
 NOISES = 3  # random vectors like the outputs, beside the first
 TRIALS, FASTER, SLOWER = 40, 1.5, 0.5
 ANY_FALL = 3.0  # of a fall over half of the way, more than in proportion
-FEW, WIDE = 4, 64  # examples; dimensions of a flow
+FEW, WIDE, MANY = 4, 64, 8  # examples; dimensions of a flow; targets
 REACHED = 30.0  # by confident logits
 CLEARLY, ALIKE, EXACT = 0.01, 0.1, 1e4  # log-determinants, how near, relative, and how Jacobians are conditioned
 
@@ -75,10 +75,16 @@ def are_inputs(part: Batch) -> bool:
 
 def pieces_of(part: Batch) -> list[slice]:
     """The columns of each tensor in outputs (B, N) that are of several; all where there is one."""
-    if not isinstance(part.output, Layout):
-        return [slice(None)]
-    ends = accumulate((math.prod(shape) for shape, _, _ in part.output.parts), initial=0)
-    return [slice(*pair) for pair in pairwise(ends)]
+    return part.output.columns if isinstance(part.output, Layout) else [slice(None)]
+
+
+def classes_like(y: Tensor, targets: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Dimensions of outputs like y (B, *out) that may run over classes, targets in these, and as levels, 1 up to it."""
+    for dim in {1, y.dim() - 1} - {0} if not targets.is_floating_point() else ():
+        others = y.shape[:dim] + y.shape[dim + 1 :]
+        if others == targets.shape and bool(((targets >= 0) & (targets < y.shape[dim])).all()):
+            ones = nn.functional.one_hot(targets.long(), y.shape[dim]).movedim(-1, dim).to(y)
+            yield dim, ones, ones.flip(dim).cumsum(dim).flip(dim)
 
 
 def normalised(y: Tensor, part: Batch) -> bool:
@@ -139,14 +145,11 @@ def outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, r
             each = float(spreads.nanmedian())
             m, s = ((c - each).abs() < NEAR * each for c in (means, spreads))
             if bool(s.any()) and int(m.sum()) == int(s.sum()):
-                gains = _gained(of, y, m | s | given) * _first_component(part.targets)
+                held = m | s | given  # by other outputs in all other columns the loss gains
+                gains = float(of(y).detach()) - descended(lambda z: of(torch.where(held, y, z)), y)[0]  # noqa: B023
+                gains *= _first_component(part.targets)
                 return len(y) * each / gains if gains > 0 else math.nan
     return math.nan
-
-
-def _gained(of: Callable[[Tensor], Tensor], y: Tensor, held: Tensor) -> float:
-    """What a loss loses by other outputs in the columns that are not held."""
-    return float(of(y).detach()) - descended(lambda z: of(torch.where(held, y, z)), y)[0]
 
 
 def _first_component(targets: Tensor | None) -> float:
@@ -158,9 +161,7 @@ def _first_component(targets: Tensor | None) -> float:
 
 
 def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root: Node) -> bool:
-    """Whether a term without targets falls without end. What no weight made, or no other is made of, as the residual of
-    an equation, is a target, too.
-    """
+    """Whether a term without targets falls without end; a target is what no weight made, or an equation's residual."""
     whole = pieces_of(part)
     pieces = [piece for piece in whole if not bool(given[piece].all())]
     ends = dict(zip([piece.start for piece in whole], joined_at(root, len(whole)), strict=False))
@@ -195,6 +196,7 @@ def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root
 def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> None:
     """Tell of outputs that are not what the loss takes them for: shares over other axes, and a flow's numbers."""
     _tell_axes(calls, y, part.targets)
+    _tell_one_class(calls, y, part.targets)
     _tell_several_classes(calls, y, part, loss)
     _tell_volume(calls, model, part, own, loss)
     at = y.detach()
@@ -202,6 +204,18 @@ def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Te
         _tell_exchanged(calls, loss, at, part.targets)
     if len(pieces_of(part)) == 1 and not (isinstance(loss, CrossEntropy | MeanSquaredError) or normalised(at, part)):
         _tell_overflow(calls, loss, at, part.targets)
+
+
+def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
+    """Tell of classes, of which a layer writes several, that are the same for all of many examples."""
+    *_, node = unchanged(y.grad_fn)
+    several = re.match("Addmm|Convolution", node.name()) and node._input_metadata[0].shape[1] > 1  # no similarities
+    if targets is None or targets.is_floating_point() or not several or targets.shape[:1].numel() < MANY:
+        return
+    low, high = map(int, targets.aminmax())
+    if low == high:
+        what = f"All {targets.numel()} targets are class {low}: the loss asks for no input."
+        calls.tell(what, "Shuffle the data, and look at how the targets are made, as for a division by 255.")
 
 
 def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
@@ -273,9 +287,10 @@ def _tell_volume(calls: Calls, model: nn.Module, part: Batch, own: Tensor, loss:
             cotangents[range(width), :, range(z.start or 0, z.stop)] = 1
             rows = gradients_of(y, [edges[sizes.index(width)]], cotangents, is_grads_batched=True)[0]
             slope = with_slope(lambda z: loss.of_all(z, part.targets), noise)[1]
-            normal = torch.allclose(slope[:, z], -slope[:, number] * noise[:, z], rtol=NEAR, atol=0)
+            counted = -slope[:, number] * noise[:, z] / slope[:, z]  # how often log |det ∂z/∂x|, beside Σz²/2
+            weight = float(counted.mean()) if torch.allclose(counted, counted.mean(), rtol=NEAR) else math.nan
             jacobian = rows.flatten(2).movedim(1, 0).double()  # (B, D, D)
-            _tell_map(calls, jacobian, y.detach()[:, number].squeeze(1), own[:, number], normal)
+            _tell_map(calls, jacobian, y.detach()[:, number].squeeze(1), own[:, number], weight)
     if own[:1].numel() == len(sizes) == 1 < sizes[0] <= WIDE:
         _tell_density(calls, model, few, edges, floats[0].shape, own.flatten())
 
@@ -288,22 +303,18 @@ def _tell_density(
     """
     with suppress(Exception), torch.enable_grad(), fixed_statistics(), moved(model, 0):
         y, width = few.call(model).flatten(), math.prod(shape[1:])
-        (square,) = (each for each in walk(y.grad_fn, parents_of) if _squares(each, shape))
+        powers = (each for each in walk(y.grad_fn, parents_of) if each.name().startswith("Pow"))
+        (square,) = (each for each in powers if each._saved_exponent == 2 and each._saved_self.shape == shape)
         share = -2 * gradients_of(y, [GradientEdge(square, 0)], torch.ones_like(y))[0].mean()
         number = y.detach() / share + square._saved_self.detach().square().sum(1) / 2
         cotangents = torch.eye(width).to(y).unsqueeze(1).expand(-1, len(y), -1)
         (rows,) = gradients_of(GradientEdge(*square.next_functions[0]), edges, cotangents, is_grads_batched=True)
         for constant in (0.0, width * math.log(2 * math.pi) / 2):
-            _tell_map(calls, rows.movedim(1, 0).double(), number + constant, own * share, normal=False)
+            _tell_map(calls, rows.movedim(1, 0).double(), number + constant, own * share, math.nan)
 
 
-def _squares(node: Node, shape: torch.Size) -> bool:
-    """Whether a node squares numbers of some shape."""
-    return bool(node.name().startswith("Pow") and node._saved_exponent == 2 and node._saved_self.shape == shape)
-
-
-def _tell_map(calls: Calls, jacobian: Tensor, number: Tensor, slope: Tensor, normal: bool) -> None:
-    """The same of a map with Jacobians (B, D, D), numbers (B,) and the slopes of the loss in these."""
+def _tell_map(calls: Calls, jacobian: Tensor, number: Tensor, slope: Tensor, weight: float) -> None:
+    """The same of a map with Jacobians (B, D, D), numbers (B,), the slopes of the loss in these, and their `weight`."""
     volume = torch.linalg.slogdet(jacobian).logabsdet
     clear = (volume.abs() > CLEARLY) & (torch.linalg.cond(jacobian) < EXACT)
     if not bool(clear.any()):
@@ -316,6 +327,9 @@ def _tell_map(calls: Calls, jacobian: Tensor, number: Tensor, slope: Tensor, nor
     elif signs and 4 * int(copies.sum()) >= len(copies) and bool((slope * signs[0] < 0).all()):
         what = f"The map leaves {int(copies.sum())} of its {len(copies)} numbers as they come in, in all of its layers."
         calls.tell(what, "Alternate what couplings change: swap the halves, or permute, in between.")
-    elif not signs and normal and bool((slope < 0).all()):
+    elif not signs and abs(weight - 1) < NEAR and bool((slope < 0).all()):
         what = "What the model returns beside z is not the log-determinant of its map, for which the loss takes it."
         calls.tell(what, "Compare it with `torch.autograd.functional.jacobian`, layer by layer.")
+    elif signs and abs(math.log2(abs(weight))) >= 1:
+        what = f"The loss counts the log-determinant {short(abs(weight))} times, where Σz²/2 counts once."
+        calls.tell(what, "Take the same mean or sum of both: log p(x) = log p(z) + log |det ∂z/∂x|.")

@@ -214,6 +214,7 @@ def _what_it_did(node: Node, kind: str) -> dict[str, float]:
 NEARLY_ALL, MOSTLY_INSIDE = 0.99, 0.5  # of a row's weight; of the places that are sampled
 CLOSE = 1e-3  # of norms to each other
 _SOFTMAX = re.compile(r"(Safe)?SoftmaxBackward\d*")
+_SHIFTS = r"(Add|Sub|Mul|Div|MaskedFill|Where|Index)\w*Backward"  # scores, or scales or masks them
 
 
 def attentions(
@@ -246,18 +247,12 @@ def attentions(
 
 def _multiplies(softmax: Node) -> bool:
     """Whether what a softmax reads was multiplied, as queries by keys, and is not a distance, meant to be sharp."""
-
-    def before(node: Node) -> list[Node]:
-        simple = passes_unchanged(node) or re.match(r"(Add|Sub|Mul|Div|MaskedFill|Where|Index)\w*Backward", node.name())
-        return parents_of(node) if simple else []
-
-    return any(_PRODUCT.fullmatch(node.name()) for each in parents_of(softmax) for node in walk(each, before))
+    read = (node for each in parents_of(softmax) for node in _behind(each, _SHIFTS))
+    return any(_PRODUCT.fullmatch(node.name()) for node in read)
 
 
 def _sees_padding(weights: Tensor, tokens: Tensor) -> bool:
-    """Whether (B · heads, ..., queries, T) weights are above zero where (B, T, ...) tokens are one and the same alone,
-    and zero where these differ.
-    """
+    """Whether weights (B · heads, ..., queries, T) are above zero where tokens (B, T, ...) are alike, and no others."""
     if tokens.dim() < 2 or weights.dim() < 3 or weights.shape[-1] != tokens.shape[1] or len(weights) % len(tokens):
         return False
     seen = (weights > 0).reshape(len(tokens), -1, tokens.shape[1]).any(1)
@@ -303,8 +298,7 @@ def mixing_views(graph: Graph, examples: int) -> list[Node]:
 
 def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     """Whether a view does what looks like a transposition, and is none: axes are joined out of order, or change places,
-    or one passes a factor of the last, as heads do that are split off. One that skews has a padding before it, or a
-    slice after it.
+    or one passes a factor of the last, as heads do that are split off. One that skews has a padding or slice beside it.
     """
     if not _VIEW.match(view.name()) or 0 in view._saved_self_sym_sizes:
         return False
@@ -389,7 +383,8 @@ def endless_slopes(graph: Graph) -> Iterator[Node]:
         if root is not None and root.is_floating_point() and root.numel() > 1:
             (below,), (least, most) = parents_of(node), root.square().aminmax()
             kept = getattr(below, "_saved_min", None) or (below.name().startswith("Add") and not parents_of(below)[1:])
-            if not kept and least <= ROUNDINGS * torch.finfo(most.dtype).eps * most:
+            squares = any(each.name().startswith("Pow") for each in _behind(below, "Sum|Mean|Index"))  # do not cancel
+            if not kept and least <= (0 if squares else ROUNDINGS * torch.finfo(most.dtype).eps * most):
                 yield node
 
 
@@ -405,12 +400,9 @@ def norms_of_places(graph: Graph) -> Iterator[Node]:
 def squashed(graph: Graph) -> Iterator[Node]:
     """Softmaxes and sigmoids whose results go on as logits, as in a model that computes its own loss."""
     readers = {"LogSoftmax", "Logsumexp", "BinaryCrossEntropyWithLogits"}
-
-    def onwards(node: Node) -> list[Node]:
-        return parents_of(node) if passes_unchanged(node) or _operation(node.name()) in {*readers, "Add"} else []
-
     for reader in (graph.root, *graph.consumers):
-        found = [*walk(reader, onwards)] if _operation(reader.name()) in readers else []
+        logits = _behind(reader, rf"({'|'.join(readers)}|Add)Backward\d*$")
+        found = [*logits] if _operation(reader.name()) in readers else []
         if _SOFTMAX.fullmatch(reader.name()):  # a softmax of shares is nearly even
             found = [[*unchanged(parents_of(reader)[0])][-1]]
         for node in found:
@@ -588,13 +580,14 @@ def unchanged(root: Node) -> Iterator[Node]:
         yield root
 
 
-def holds_sigmoid(root: Node, through: str = "Cat|Stack|Slice|Select") -> bool:
-    """Whether a part of what a node wrote, through operations of these names, is what a sigmoid wrote."""
+def sigmoids_in(root: Node, through: str = "Cat|Stack|Slice|Select") -> list[Tensor]:
+    """What sigmoids wrote that is a part of what a node wrote, through operations of these names."""
+    return [node._saved_result for node in _behind(root, through) if node.name().startswith("Sigmoid")]
 
-    def joined(node: Node) -> list[Node]:
-        return parents_of(node) if passes_unchanged(node) or re.match(through, node.name()) else []
 
-    return any(node.name().startswith("Sigmoid") for node in walk(root, joined))
+def _behind(root: Node, through: str) -> Iterator[Node]:
+    """A node, and all that it reads through changes of shape and operations of these names."""
+    return walk(root, lambda o: parents_of(o) if passes_unchanged(o) or re.match(through, o.name()) else [])
 
 
 def _scaled_by(node: Node) -> float:

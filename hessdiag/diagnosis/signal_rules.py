@@ -278,8 +278,11 @@ def _alike(net: Net) -> Finding | None:
 def raw_targets(net: Net) -> Finding | None:
     """HD105 of the targets, as they are or as the loss shows them."""
     signals = net.signals
-    target_sq = max(signals.chance_loss, signals.initial_loss if signals.output_sq < 1 else 0.0)
-    squared = signals.loss_kind == "mse" and target_sq > max(TARGET_SQ, 100 * signals.output_sq)  # or scaled inside
+    target_sq, limit, power = signals.apart**2, 10 * TARGET_SQ, 2  # of an L1 loss
+    if signals.loss_kind == "mse":
+        target_sq = max(signals.chance_loss, signals.initial_loss if signals.output_sq < 1 else 0.0)
+        limit, power = TARGET_SQ, 1
+    squared = target_sq > max(limit, 100 * signals.output_sq)  # or scaled inside
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
     raw = raw_inputs(net)  # which pull the outputs themselves
@@ -292,11 +295,11 @@ def raw_targets(net: Net) -> Finding | None:
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
         advice = "Standardise the targets, or scale that term down."
         return Finding("HD105", "warning", blocks, message, advice, signals.pull, PULL)
-    size, usual, deviation = map(root, (target_sq, TARGET_SQ, signals.chance_loss))
+    size, usual, deviation = map(root, (target_sq, limit, signals.chance_loss**power))
     message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
     advice = f"Standardise the targets: subtract their mean, and divide by their standard deviation, about {deviation}."
-    grade: Severity = "fault" if net.loss_ratio > 4 and target_sq > 10 * TARGET_SQ else "warning"
-    return Finding("HD105", grade, blocks, message, advice, target_sq, TARGET_SQ)
+    grade: Severity = "fault" if net.loss_ratio > 4 and target_sq > 10 * limit else "warning"
+    return Finding("HD105", grade, blocks, message, advice, target_sq, limit)
 
 
 def operations(net: Net) -> Finding | None:
@@ -559,11 +562,13 @@ def meeting(net: Net) -> Finding | None:
 
 SHOWN = {
     "ahead": ("The output at each position sees the token after it, and that is its target.",
-              "Mask later positions: `is_causal=True`, or a mask above the diagonal; no layers that look ahead."),
+              "Mask later positions: `is_causal=True`, a mask above the diagonal; no layer or index that looks ahead."),
     "own": ("The target of each position is its own token, the last one that the output there sees.",
             "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."),
     "kept": ("The inputs hold the targets at their own positions: the tokens to guess are not masked there.",
              "Mask them in what the model reads, and keep them in the targets alone."),
+    "past": ("The target of each position is the token before its own, which the output there has seen.",
+             "Shift the other way: `logits[:, :-1]` is compared with `tokens[:, 1:]`."),
     "skips": ("The target of each position is the token after the next: it was shifted twice.",
               "Shift the targets once, in the data or in the loss."),
 }  # fmt: skip

@@ -315,9 +315,7 @@ class SignalPass:
         self, gradients: Gradients, uses: Mapping[str, set[str]], layers: Sequence[LayerSignals],
         loss: Loss, left: dict[str, Gradient], cancelled: dict[str, float],
     ) -> tuple[ParameterSignals, ...]:  # fmt: skip
-        """Describe every floating-point parameter: `gradients` of the batch's mean loss are None where the outputs do
-        not depend on it.
-        """
+        """Describe every floating-point parameter: `gradients` of the batch's mean loss are None for unused ones."""
         radial = self._radial_shares(layers) if self.balanced else {}
         opened, later, factors = self._opened(loss, gradients)
         states = opened | self._unreached(gradients) | left
@@ -474,9 +472,7 @@ class SignalPass:
         return found | _by_chance(self.model, self.part, {name: p for name, p in none.items() if name not in found})
 
     def _ignored(self, y: Tensor, gradients: Gradients) -> tuple[str, ...]:
-        """A state that is not carried on, or an input that the outputs do not depend on, whichever example's it is; and
-        the first layer that reads it.
-        """
+        """A state that is not carried on, or an input that no output depends on, and the first layer that reads it."""
         for path, (first, *later) in self.states.items():
             if len(later) > 1 and all(torch.equal(state, first) for state in later):
                 return f"what {path} wrote at the step before", path
@@ -497,7 +493,8 @@ class SignalPass:
             spare = unasked or _are_labels(value, self.part.targets) or name in TARGETS
             twin = any(other is not value and other.shape == value.shape for other in inputs)
             classes = sums_to_one(value, -1) and torch.equal(value, value.round())
-            spare = spare or (value.is_floating_point() and not (twin or classes))  # as marks of time, for some
+            edges = any(value.shape[-2:] == 2 * v.shape[-2:-1] for v in inputs if v is not value)  # of nodes (N, F)
+            spare = spare or (value.is_floating_point() and not (twin or classes or edges))  # as marks of time
             meant = "" if readers else widths.get(value[0].shape[-1:], None if spare else "")
             length = value.dim() == 1 and not value.is_floating_point() and value.min() > 0 and int(value.max()) in dims
             where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name and f' ({name})'}"
@@ -531,7 +528,9 @@ def _columns(values: Tensor, read: Collection[Tensor]) -> list[int]:
     if values.dim() != 2 or values.is_floating_point() or values.shape[1] > MOST_TRIED:
         return []
     columns = [*values.unbind(1)]
-    seen = [any(x.dtype == each.dtype and torch.equal(x.reshape(-1), each) for x in read) for each in columns]
+    some = [x for x in read if x.dtype == values.dtype and len(x) == len(values) and 2 * x.numel() <= values.numel()]
+    rows = [x.reshape(len(values), -1) for x in some]  # not all but the last of a sequence
+    seen = [any(bool((x == each[:, None]).all(0).any()) for x in rows) for each in columns]
     return [n for n, one in enumerate(seen) if not one and varies(columns[n])] if any(seen) else []
 
 

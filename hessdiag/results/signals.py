@@ -177,10 +177,11 @@ class Signals(Record):
         unbounded, plunges: whether it falls without end as outputs rise, in proportion, or along its gradient, ever
             faster.
         beyond: share of the targets outside of the range of the operation that bounds the outputs.
+        apart: how far outputs are from targets, root mean square, where the loss is the mean distance; else 0.
         undefined: chance of a batch of such examples alone as have no finite loss of their own.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
             "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
-            next.
+            next, or "past", of targets that are inputs, the one before.
         unmoved: how many outputs, of few or of those that are alike for all examples, depend on no parameter, though
             the loss would move them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
@@ -227,6 +228,7 @@ class Signals(Record):
     dropped_share: float = 0.0
     level: float = 0.0
     pull: float = math.nan
+    apart: float = 0.0
     fitted_loss: float = math.nan
     fitted: Finding | None = None
     stuck: bool = False
