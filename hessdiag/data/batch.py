@@ -91,7 +91,7 @@ class Layout:
 
     @property
     def columns(self) -> list[slice]:
-        """Those of each tensor."""
+        """The columns of each tensor in outputs (B, N)."""
         ends = accumulate((math.prod(shape) for shape, _, _ in self.parts), initial=0)
         return [slice(*pair) for pair in pairwise(ends)]
 

@@ -109,12 +109,13 @@ class Calls(TorchFunctionMode):
             longer = max(one, other, key=len)  # of one number for each example, as (B, 1, 1) beside (B, C)
             lone = apart and shape[:2] == one[:1] + other[:1] == longer[:1] * 2 and longer.numel() == longer[0] > 1
             square = one.numel() == other.numel() > 1 and math.prod(shape) == one.numel() ** 2
-            wide = one == self.y.shape and self.targets is not None and other == self.targets.shape
-            wide = wide and len(one) == len(other) and (joins or name in ELEMENTWISE) and one != other
-            if wide and one == shape and name in ELEMENTWISE:
+            paired = one == self.y.shape and self.targets is not None and other == self.targets.shape
+            paired = paired and len(one) == len(other) and one != other  # outputs with targets, of other shapes
+            if paired and one == shape and name in ELEMENTWISE:
                 what = f"The loss compares several outputs with one target: {tuple(one)} with {tuple(other)}."
                 self.tell(what, "Return as many outputs as there are targets, or give targets of their shape.")
-            wide = wide and name.strip("_") in COMPARE and math.prod(shape) > one.numel()  # one for several
+            compares = name in ELEMENTWISE or (joins and name.strip("_") in COMPARE)
+            wide = paired and compares and math.prod(shape) > one.numel()  # one for several
             squared = joins and (lone or square)
             summed = joins and over and one.numel() == 1
             told = each_other or wide or (squared and apart)

@@ -145,11 +145,14 @@ def outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, r
             each = float(spreads.nanmedian())
             m, s = ((c - each).abs() < NEAR * each for c in (means, spreads))
             if bool(s.any()) and int(m.sum()) == int(s.sum()):
-                held = m | s | given  # by other outputs in all other columns the loss gains
-                gains = float(of(y).detach()) - descended(lambda z: of(torch.where(held, y, z)), y)[0]  # noqa: B023
-                gains *= _first_component(part.targets)
+                gains = _gained(of, y, m | s | given) * _first_component(part.targets)
                 return len(y) * each / gains if gains > 0 else math.nan
     return math.nan
+
+
+def _gained(of: Callable[[Tensor], Tensor], y: Tensor, held: Tensor) -> float:
+    """What a loss loses by other outputs in the columns that are not held."""
+    return float(of(y).detach()) - descended(lambda z: of(torch.where(held, y, z)), y)[0]
 
 
 def _first_component(targets: Tensor | None) -> float:

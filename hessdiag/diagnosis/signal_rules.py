@@ -278,10 +278,9 @@ def _alike(net: Net) -> Finding | None:
 def raw_targets(net: Net) -> Finding | None:
     """HD105 of the targets, as they are or as the loss shows them."""
     signals = net.signals
-    target_sq, limit, power = signals.apart**2, 10 * TARGET_SQ, 2  # of an L1 loss
-    if signals.loss_kind == "mse":
-        target_sq = max(signals.chance_loss, signals.initial_loss if signals.output_sq < 1 else 0.0)
-        limit, power = TARGET_SQ, 1
+    near, mse = signals.initial_loss if signals.output_sq < 1 else 0.0, signals.loss_kind == "mse"
+    target_sq = max(signals.chance_loss, near) if mse else signals.apart**2  # of an L1 loss
+    limit, power = (TARGET_SQ, 1) if mse else (10 * TARGET_SQ, 2)
     squared = target_sq > max(limit, 100 * signals.output_sq)  # or scaled inside
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)

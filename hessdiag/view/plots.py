@@ -67,8 +67,8 @@ def frame(figure: Figure, *, title: str, note: str, legend: Sequence[Artist] = (
     if legend:
         figure.legend(handles=list(legend), loc="outside right upper")
     figure.set_layout_engine("compressed" if compress else "constrained")
-    shown = {"width": round(96 * width)}  # pixels, also where pyplot was never imported
-    vars(figure)["_repr_png_"] = lambda: (rendered(figure, "png"), shown)
+    # In a notebook as wide as it then is, in pixels; also where pyplot was never imported.
+    vars(figure)["_repr_png_"] = lambda: (rendered(figure, "png"), {"width": round(96 * figure.get_figwidth())})
 
 
 def save(figure: Figure, stem: str | os.PathLike[str]) -> tuple[Path, ...]:
