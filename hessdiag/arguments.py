@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 LOSSES = ("random-quadratic", "cross-entropy", "mse")  # of the outputs of any model
-TENSORS = "pass a tensor, such as torch.as_tensor(inputs), or a tuple or dict of tensors"
+TENSORS = "pass a tensor or array, as of torch.as_tensor or frame.to_numpy(), or a tuple or dict of them"
 MAX_MESSAGE = 240  # characters of somebody else's message that are passed on
 
 

@@ -1,6 +1,5 @@
-"""The one exception that users meet, and what others' code raises."""
+"""The one exception that users meet, and what models, losses and layers raise that cannot use what they are given."""
 
-# Of models, losses and layers that cannot use what they are given.
 REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
 
 

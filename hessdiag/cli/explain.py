@@ -18,7 +18,7 @@ def explain(rule: Rule = "") -> None:
     if not rule:
         print(plain_text([catalogue.overview()]))
         return
-    if (name := rule.upper()) not in catalogue.CATALOGUE:
+    if (name := f"HD{rule}" if rule.isdigit() else rule.upper()) not in catalogue.CATALOGUE:
         hint = did_you_mean(name, list(catalogue.CATALOGUE))
         raise HessdiagError(f"there is no rule {rule!r}: {hint or 'hessdiag explain lists all'}")
     print(catalogue.explain(name, width=min(catalogue.WIDTH, text_width())))

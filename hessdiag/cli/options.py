@@ -147,7 +147,10 @@ class Measured(Network):
         """`loss=` of what measures: a name, or the function of that name."""
         from hessdiag.loading.user_code import load_function
 
-        return load_function(self.loss, what="--loss").function if ":" in self.loss else self.loss or None
+        if ":" not in self.loss:
+            return self.loss or None
+        loaded = load_function(self.loss, what="--loss")
+        return loaded() if isinstance(loaded.function, type) else loaded.function
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +164,7 @@ class Subject(Measured):
     def prepare(self, model: str, *, say: Callable[[str], None], **changed: Any) -> tuple[ModelSource, Prepared]:
         """Build the network and a batch; prints of the user's code go to stderr.
 
-        `say` is told what was done with weights and initialisation; `changed` are settings of
-        `hessdiag.loading.prepare.prepare` other than those of the options.
+        `say` is told what was done with weights and initialisation; `changed` are further settings of `prepare`.
         """
         if self.init and self.weights:
             raise HessdiagError("--init and --weights both say what the weights are: pass one of them")

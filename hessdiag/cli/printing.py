@@ -29,7 +29,7 @@ PATTERNS = (
 
 
 Json = Annotated[str, typer.Option(metavar="FILE", callback=writable_file, help="also save all; - prints it as JSON")]
-VERBOSE = "leave nothing out / print the conclusion alone"
+VERBOSE = "leave nothing out / print verdict and findings alone"
 Verbose = Annotated[bool | None, typer.Option("--verbose/--quiet", "-v/-q", help=VERBOSE)]
 
 

@@ -22,7 +22,7 @@ AT_ONCE = 2**24  # numbers of a factor, some of which are held at once
 ROUNDING = 64  # rounding of a norm, in units of the dtype's eps
 TAILS = 6.0  # how many times fewer degrees of freedom the variance of fourth powers of Gaussians has than of Gaussians
 MARGIN = 1.2  # on the standard error that a first stage foretells
-UNMEASURED = "leave quick (--quick) out for it; fit=True (--fit) trains a copy on the batch"
+UNMEASURED = "leave quick (--quick) out for it"
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,7 @@ def pair_statistics(X: Tensor, fixed: int) -> dict[str, Tensor]:
     where it would drown small variances in rounding.
 
     Args:
-        X: (B, L, m, m); directions `fixed` and later are the random ones, q ≥ 4 of them, and those before a basis, of
-            weight 1 and without noise.
+        X: (B, L, m, m); directions `fixed` and later are the random ones, q ≥ 4; those before a basis, without noise.
 
     Returns:
         (B, L, L) each: `value`, without bias; its `variance`, without bias, but never less than if no two pairs shared

@@ -10,6 +10,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from itertools import accumulate, compress, pairwise, zip_longest
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -56,37 +57,60 @@ class Layout:
     """All tensors that a model returns as the columns of one (B, N), for a loss of the whole returned object."""
 
     template: Any  # what the model returned for a few examples
-    # of every tensor its shape, for one example where it runs over them, its type and whether it does
-    parts: tuple[tuple[torch.Size, torch.dtype, bool], ...]
+    # of every tensor its shape, for one example where it runs over them, its type, and the dimension of the examples
+    parts: tuple[tuple[torch.Size, torch.dtype, int | None], ...]
     pick: Callable[[Any], Any]  # takes a part of what was returned
 
     @classmethod
-    def of(cls, returned: Any, *, size: int | None, pick: Callable[[Any], Any] = lambda returned: returned) -> Layout:
-        """The layout of what was returned for `size` examples; None for a structure that is one example."""
-        picked = pick(returned)
-        held = tensors_in(picked)
-        over = [size is not None and value.shape[:1] == (size,) for value in held]
-        parts = [(v.shape[1:] if each else v.shape, v.dtype, each) for v, each in zip(held, over, strict=True)]
+    def of(
+        cls, returned: Any, *, size: int | None, pick: Callable[[Any], Any] = lambda returned: returned,
+        fewer: Any = None,
+    ) -> Layout:  # fmt: skip
+        """Of what was returned for `size` examples, None of a structure; and for `fewer`: states are (layers, B, H)."""
+        held, parts = tensors_in(picked := pick(returned)), []
+        others = tensors_in(pick(fewer))
+        for value, other in zip(held, others if len(others) == len(held) else held, strict=True):
+            shape = [*value.shape]
+            moved = (
+                dim for dim, pair in enumerate(zip(shape, other.shape, strict=False)) if pair[0] == size != pair[1]
+            )
+            at = 0 if shape[:1] == [size] else next(moved, None)
+            parts.append((torch.Size(n for dim, n in enumerate(shape) if dim != at), value.dtype, at))
         return cls(mapped(picked, lambda value: value.detach()), tuple(parts), pick)
+
+    def read_by(self, loss: Callable[..., Tensor], returned: Any, targets: Any) -> Layout:
+        """Without recurrent states, not over the examples first, in whose place NaN leaves a loss as it is."""
+        parts = [*self.parts]
+        for which in (n for n, (_, dtype, at) in enumerate(parts) if at != 0 and dtype.is_floating_point):
+            held = [v.detach().clone() for v in tensors_in(self.pick(returned))]
+            held[which].fill_(math.nan)
+            with suppress(*REFUSALS):
+                pieces = iter(held)
+                if bool(loss(mapped(self.pick(returned), lambda _: next(pieces)), targets).isfinite().all()):  # noqa: B023
+                    parts[which] = (torch.Size([0]), parts[which][1], 0)
+        return replace(self, parts=tuple(parts))
 
     @property
     def apart(self) -> bool:
         """Whether every tensor runs over the examples; else one is of all examples of a call, as a loss is."""
-        return all(over for _, _, over in self.parts)
+        return all(at is not None for _, _, at in self.parts)
 
     def joined(self, returned: Any, size: int) -> Tensor:
         """(B, N): what is of all examples stands in every row."""
         held = tensors_in(self.pick(returned))
         dtype = next((dtype for _, dtype, _ in self.parts if dtype.is_floating_point), torch.get_default_dtype())
         if len(held) != len(self.parts):
-            raise HessdiagError("the model returned other tensors than in its first call: measure one kind at a time")
+            raise CoupledError("the model returned other tensors for more examples: pass per='batch' (--per batch)")
         rows = []
-        for value, (shape, _, over) in zip(held, self.parts, strict=True):
-            value = value.unsqueeze(0) if over and size == 1 and value.shape == shape else value  # was squeezed
-            if value.shape != (size, *shape)[not over :]:
+        for value, (shape, _, at) in zip(held, self.parts, strict=True):
+            if shape == (0,):  # which the loss does not read
+                continue
+            squeezed = at is not None and size == 1 and value.shape == shape
+            first = value.unsqueeze(0) if squeezed else value.movedim(at or 0, 0) if value.dim() else value
+            if first.shape != (size, *shape)[at is None :]:
                 returned = f"the model returned a tensor of shape {tuple(value.shape)} for {size} examples"
                 raise CoupledError(f"{returned}, not one row for each: pass per='batch' (--per batch)")
-            rows.append((value if over else value.unsqueeze(0).expand(size, *shape)).reshape(size, -1).to(dtype))
+            rows.append((first.unsqueeze(0).expand(size, *shape) if at is None else first).reshape(size, -1).to(dtype))
         return torch.cat(rows, dim=1)
 
     @property
@@ -99,9 +123,14 @@ class Layout:
         """The returned object that has the numbers of y (B, N): of those that stand in every row, the mean."""
         pieces = iter(zip((y[:, piece] for piece in self.columns), self.parts, strict=True))
 
-        def piece(_: Tensor) -> Tensor:
-            values, (shape, dtype, over) = next(pieces)
-            values = values.reshape(len(y), *shape).contiguous() if over else values.mean(dim=0).view(shape)
+        def piece(held: Tensor) -> Tensor:
+            values, (shape, dtype, at) = next(pieces)
+            if shape == (0,):
+                return held
+            if at is None:
+                values = values.mean(dim=0).view(shape)
+            else:
+                values = values.reshape(len(y), *shape).movedim(0, at).contiguous()
             return values if dtype == y.dtype else (values if dtype.is_floating_point else values.round()).to(dtype)
 
         return mapped(self.template, piece)
@@ -120,6 +149,10 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
             return function(leaf) if isinstance(leaf, Tensor) else leaf
         new = copy.copy(leaf)
         vars(new).update(mapped(vars(leaf), function))  # also of a frozen one
+        if isinstance(leaf, Distribution) and leaf.batch_shape:  # which is no tensor
+            before, after = (next(iter(tensors_in(vars(each))), None) for each in (leaf, new))
+            if before is not None and after is not None and before.shape[:1] == leaf.batch_shape[:1]:
+                new._batch_shape = torch.Size((*after.shape[:1], *leaf.batch_shape[1:]))
         return new
 
     return tree_map(each, value)
@@ -170,7 +203,7 @@ def pick_output(returned: Any, which: str | int | Layout) -> Tensor:
     keys = list(held)
     key = keys[which] if which not in held and isinstance(which, int) and -len(keys) <= which < len(keys) else which
     if key not in held:
-        what = f"a {type(returned).__name__} of {few(map(str, keys), 12)}" if keys else f"a {type(returned).__name__}"
+        what = f"{kind_of(returned)} of {few(map(str, keys), 12)}" if keys else kind_of(returned)
         raise HessdiagError(f"output {which!r}: the model returned {what}, name one of these")
     if not isinstance(held[key], Tensor):
         raise HessdiagError(f"output {which!r} is a {type(held[key]).__name__}: name one that is a tensor")
@@ -188,7 +221,7 @@ def _only(returned: Any, size: int | None, dim: int) -> Tensor:
     found = found or {key: value for key, value in real.items() if shares_dimension(value, size)}
     if len(found) == 1:
         return found.popitem()[1]
-    what = f"a {type(returned).__name__}"
+    what = kind_of(returned)
     if found:
         which, first = ", ".join(map(repr, found)), next(iter(found))
         message = f"the model returned {what} with {len(found)} tensors over the examples ({which}): wrap it so that it"
@@ -212,28 +245,24 @@ class Common:
 class Batch:
     """Positional and keyword arguments of the model; in here the first dimension of tensors runs over examples."""
 
-    # what the model is called with: tensors, also in lists, tuples and dicts, and anything else
-    args: tuple[Any, ...]
+    args: tuple[Any, ...]  # what the model is called with: tensors, also in lists, tuples and dicts, and anything else
     kwargs: Mapping[str, Any]
     targets: Tensor | None  # what the loss compares with
     size: int  # B, examples
     offset: int = 0  # number of the first example in all of the data, from which follows what is drawn for it
     output: str | int | Layout | None = None  # name or position of the output, of several; or all of them
-    # numbers of the examples whose outputs are looked at, where the model is always called with all: examples that meet
-    # in a normalisation; `size` counts these, and targets are theirs
+    # numbers of the examples looked at, `size` of them, where the model is called with all: they meet in a norm
     within: tuple[int, ...] | None = None
     as_one: bool = False  # whether all examples together are the one example of this batch
     dims: tuple[int, ...] = ()  # where the model reads the examples, of each tensor over them, if not first in all
     structure: bool = False  # whether no dimension runs over examples, as in a graph
     form: Form = Form()  # in which the data have the targets
-    # where the examples stand in outputs, if not as in the first of the arguments; -1 where the first dimension runs
-    # over them again and again
+    # where the examples stand in outputs, if not as in the first argument; -1 where the first dimension repeats them
     returned_at: int = 0
     masked: bool = False  # whether outputs of -inf are masked logits, which count as -1e9
     asked: Layout | None = None  # how `targets` (B, N) hold those of several tensors
     noise: tuple[Any, ...] = ()  # what the model draws when it is called, one after the other
-    # at which dimension it does for the examples, as 1 of the first state of an LSTM; -1 where the first dimension runs
-    # over examples and their positions
+    # at which dimension for the examples, as 1 of an LSTM's first state; -1 where the first is of their positions, too
     noise_at: tuple[int, ...] = ()
 
     @classmethod
@@ -244,6 +273,7 @@ class Batch:
         shared. With `examples="one"` all inputs are one example, with `"either"` those of no common number of them.
         """
         check_choice("examples", examples, ("batch", "one", "either"))
+        inputs, targets = tree_map_only(np.ndarray, _of_numpy, (inputs, targets))
         given, examples = _arguments(inputs, examples)
         args, kwargs = tree_map_only(
             Tensor, lambda v: v if v.layout is torch.strided and (v.dim() or examples == "one") else Common(v), given
@@ -258,7 +288,7 @@ class Batch:
                 raise HessdiagError(f"{what} or pass examples='one' if all are one example")
             return replace(batch, targets=asked.joined(targets, batch.size), asked=asked).map(_plain)
         if targets is not None and not (isinstance(targets, Tensor) and (targets.dim() or examples == "one")):
-            how = "one for each, as targets[None]" if isinstance(targets, Tensor) else "torch.as_tensor(targets)"
+            how = "a batch, as of DataLoader(dataset)" if isinstance(targets, Tensor) else "torch.as_tensor(targets)"
             raise HessdiagError(f"targets are {kind_of(targets)}: pass {how}")
         batch = replace(cls(args, kwargs, None, 1).map(_finite), targets=targets).map(_plain)
         if examples == "one":
@@ -561,8 +591,7 @@ class Road:
     output: str | int | Layout | None = None  # which of what the model returns
     labels: int | None = None  # number of the tensor among the arguments that are the targets; None where given
     shifted: bool = False  # whether the label of a position is that of the next one
-    # whether the model returns a number of all examples of a call, such as its loss: an example is called alone then,
-    # and the batch is one
+    # whether the model returns a number of all examples, such as its loss: an example is called alone, the batch is one
     together: bool = False
     draws: tuple[Any, ...] = ()  # noise of a few examples, where the model draws random numbers
     returned_at: int = 0  # where the examples stand in outputs (T, B, ...) of inputs (B, ...), or -1, see `Batch`
@@ -595,7 +624,9 @@ class Road:
                 raise CoupledError(f"{message} per='batch' (--per batch)")
             return replace(self, output=Layout.of(batch.run(model), size=batch.rows), together=True)
         more = batch if per == "batch" else batch.narrow(0, (some.rows or 1) + 1)  # a size may be as many as those
-        layout = Layout.of(more.run(model), size=more.rows)
+        layout = Layout.of(more.run(model), size=more.rows, fewer=returned)
+        if callable(self.loss) and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+            layout = layout.read_by(self.loss, returned, some.targets)
         if not layout.apart and per == "example" and callable(self.loss):
             try:
                 for one in some.chunks(1):
@@ -619,6 +650,12 @@ def _places(shape: torch.Size, fewer: torch.Size, count: int) -> list[int]:
     """
     grown = [d for d, size in enumerate(shape) if size and size * (count - 1) == fewer[d] * count]
     return [d if shape[d] == count else -1 for d in grown if d == 0 or shape[d] == count]
+
+
+def _of_numpy(array: Any) -> Any:
+    """A tensor, of numpy's usual float64 in torch's usual type."""
+    values = torch.as_tensor(array) if array.dtype.kind in "biuf" else array
+    return values.to(torch.get_default_dtype()) if array.dtype == np.float64 else values
 
 
 def _plain(value: Tensor) -> Tensor:
@@ -650,7 +687,7 @@ def _common_size(tensors: Sequence[Tensor]) -> int:
     """The number of examples that all tensors agree about."""
     if len(sizes := {tuple(t.shape[:1]) for t in tensors}) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-        how = 'must be the same batch, or pass batch_dim, or examples="one" where all of them together are one example'
+        how = 'must be the same batch, or pass batch_dim, or examples="one" (attributes of --data) where all are one'
         raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension {how}")
     ((size,),) = sizes
     if size == 0:

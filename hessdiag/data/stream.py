@@ -115,8 +115,7 @@ def batches(
     """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
 
     A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one
-    of inputs and targets. Batches of other sizes than the first, such as of longer sentences, are left out, and what
-    comes after `enough` examples.
+    of inputs and targets. Batches of other sizes than the first are left out, and what comes after `enough` examples.
     """
     content = DataLoader(content, batch_size=batch_size) if isinstance(content, Dataset) else content
     content = content if _holds_batches(content) and not _is_pair(content) else [content]

@@ -188,8 +188,7 @@ class CrossEntropy(Loss):
 
     Targets are class indices (B, *positions), where `ignore_index` is left out as in torch, or one-hot integers or
     probabilities of y's shape. τ are these, smoothed and weighted as `nn.CrossEntropyLoss` has it. In here logits, p
-    and τ are (B, *positions, C). At every position S = s (diag(p) − p pᵀ) with s = Σ_c τ_c over what the example's sum
-    is divided by.
+    and τ are (B, *positions, C). At every position S = s (diag(p) − p pᵀ) with s = Σ_c τ_c over the divisor of the sum.
 
     Args:
         class_dim: dimension of the classes: 1 as in torch, or -1 for sequences (B, T, V).
@@ -358,6 +357,11 @@ class CallableLoss(Loss):
                 values = self.value(y, targets)
             if not (len(values) and self.is_mean(y, targets)):
                 raise self._unusable(y, targets, error) from error
+        try:
+            self._one(y, targets)
+        except REFUSALS as error:
+            if not isinstance(error, HessdiagError):  # which a number for each example is
+                raise self._unusable(y, targets, error, len(y)) from error
         if not bool(values.isfinite().all()):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
                 why = "look for targets that are NaN or infinite, and leave them out"
@@ -424,13 +428,13 @@ class CallableLoss(Loss):
             raise HessdiagError(f"{message} return a scalar, the mean over the examples it was given")
         return loss.reshape(())
 
-    def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception) -> HessdiagError:
+    def _unusable(self, y: Tensor, targets: Tensor | None, error: Exception, count: int = 1) -> HessdiagError:
         """What the loss was called with, and what it made of it; of one that takes several examples, how to pass it."""
         if isinstance(error, HessdiagError):
             return error
-        shape = tuple(self.reading.forms[0].restore(y[:1]).shape)
-        given = "no targets" if targets is None else f"targets {tuple(targets[:1].shape)} of {targets.dtype}"
-        call = f"outputs {shape} and {given} of one example ({one_line(error)})"
+        shape = tuple(self.reading.forms[0].restore(y[:count]).shape)
+        given = "no targets" if targets is None else f"targets {tuple(targets[:count].shape)} of {targets.dtype}"
+        call = f"outputs {shape} and {given} of {'one example' if count == 1 else 'all examples'} ({one_line(error)})"
         how = "take derivatives of outputs in forward, and return them" if "require grad" in str(error) else HOW
         if "should be between 0 and 1" in str(error):
             how = "pass nn.BCEWithLogitsLoss(), which takes logits, or end the network in a sigmoid"
@@ -440,7 +444,7 @@ class CallableLoss(Loss):
         message = f"the loss {self.name!r} cannot be called with {call}: {how}"
         several = False
         with suppress(*REFUSALS):
-            several = len(y) > 1 and bool(self._one(y, targets).isfinite())
+            several = len(y) > count and bool(self._one(y, targets).isfinite())
         return CoupledError(f"{message}, or pass per='batch' (--per batch)") if several else HessdiagError(message)
 
 
@@ -598,8 +602,7 @@ def sides_of(loss: Loss) -> int:
 def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, float]:
     """Kind of the loss and the loss of a constant guess, for outputs y (B, *out) and targets; NaN where none is known.
 
-    Each label is guessed from the counts of all *others*, plus one: the frequencies themselves would know a few labels
-    of many classes far too well.
+    Each label is guessed from the counts of all *others*, plus one: its own would tell too much of many classes.
 
     >>> kind, chance = chance_loss(CrossEntropy(), torch.zeros(2, 2), torch.tensor([0, 1]))
     >>> kind, round(chance, 4)  # no better than ln 2

@@ -46,8 +46,7 @@ def first_call(
 ) -> Opened:  # fmt: skip
     """What is to be measured, as a first call of a few examples shows it; inside `preserve_state`.
 
-    With `vectors`, normalisation layers and the like are blocks, too. Refused is where there is nothing to measure, or
-    the loss does not fit.
+    With `vectors`, normalisations and the like are blocks, too. Refused: nothing to measure, or an unfit loss.
     """
     try:
         road = road_of(model, first, loss, settings)

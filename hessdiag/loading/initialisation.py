@@ -8,8 +8,7 @@
 
 A function whose first parameter says none of these is one of a weight, like those of `torch.nn.init`. Weights are
 filled in place or returned anew. They are handed over as (out, in / groups, *kernel) whatever the layer stores, because
-the functions of `torch.nn.init` take them for that: transposed convolutions and the `Conv1D` of transformers keep
-inputs first.
+the functions of `torch.nn.init` take them for that: transposed convolutions and `Conv1D` keep inputs first.
 """
 
 from __future__ import annotations
@@ -70,8 +69,7 @@ def apply_function(
 ) -> nn.Module:
     """Initialise a model by a user's function of a weight, a module or the model, in place.
 
-    A generator seeds torch's global random state, which such functions draw from. `say` is told what the function was
-    called with, and which layers it left alone.
+    A generator seeds torch's global random state. `say` is told what the function was called with, and what it left.
     """
     layers = dict(settable_layers(model))  # refused before anything is changed
     before = {path: (x.weight, x.weight._version, x.weight.detach().clone()) for path, x in layers.items()}
@@ -126,7 +124,7 @@ def _call(module: nn.Module, function: NamedFunction) -> None:
 def _fill(layer: Any, function: NamedFunction) -> None:
     """Call a function of a weight with that of a layer, outputs first; the bias becomes zero."""
     swapped, groups = stores_inputs_first(layer), 1 if is_linear(layer) else layer.groups
-    weight = swap_inputs_and_outputs(layer.weight, groups=groups) if swapped else layer.weight
+    weight = swap_inputs_and_outputs(layer.weight, groups=groups).contiguous() if swapped else layer.weight
     before = (weight, weight._version, weight.detach().clone())
     if (result := function(weight)) is not None:
         if not (isinstance(result, Tensor) and result.is_floating_point() and result.shape == weight.shape):

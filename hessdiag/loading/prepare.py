@@ -64,7 +64,7 @@ def prepare(
         say: told what a user's initialisation was called with, and what had to be unwrapped of the weights.
     """
     where, dtype = as_device(device), as_dtype(dtype)
-    origin = name_of(init)
+    origin = "as the file left it" if source.built and init == AS_BUILT else name_of(init)
     network = random_network(source, init=init, seed=seed, say=lambda note: say(f"hessdiag: --init {origin}: {note}"))
     module = network.module.to(where, dtype)
     if weights:
@@ -93,8 +93,7 @@ def prepare(
 
 def random_network(source: ModelSource, *, init: Scheme, seed: int, say: Say = lambda message: None) -> Network:
     """A new network from a seed; torch's global random state stays as it was."""
-    # refused before anything is built
-    initialise = None if init == AS_BUILT else resolve(init, say=say)
+    initialise = None if init == AS_BUILT else resolve(init, say=say)  # refused before anything is built
     with seeded_rng(stream(seed, "network").initial_seed()):
         network = source.build()
     if initialise is not None:

@@ -98,7 +98,8 @@ def foreign_code(label: str, folder: str = "") -> Iterator[None]:
     except HessdiagError:
         raise
     except (Exception, SystemExit) as error:
-        raise HessdiagError(f"{label} raised {one_line(error)}{_place(error, folder)}") from error
+        how = ": parse arguments in `main`, not at import" if isinstance(error, SystemExit) else ""
+        raise HessdiagError(f"{label} raised {one_line(error)}{_place(error, folder)}{how}") from error
     finally:
         if folder and folder in sys.path:
             sys.path.remove(folder)

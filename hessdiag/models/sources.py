@@ -127,8 +127,7 @@ def resolve_model(
         output: name or position of the output to measure, where the network returns several.
 
     Raises:
-        HessdiagError: nothing goes by that name (the nearest right specification is offered), or the network does not
-            take the arguments.
+        HessdiagError: nothing goes by that name (the nearest is offered), or the network does not take the arguments.
     """
     check_kind("arguments", {} if arguments is None else arguments, Mapping, "pass a dict, such as {'bias': False}")
     given, size = dict(arguments or {}), None if input_size is None else as_size(input_size)
@@ -212,7 +211,7 @@ def _named(name: str, arguments: Mapping[str, Any], size: Size) -> ModelSource:
 def _check_module(module: Any, label: str) -> nn.Module:
     """Refuse what is no network with numbers; without numbers only where the default device is meta."""
     if not isinstance(module, nn.Module):
-        what = f"the class {module.__name__}" if isinstance(module, type) else f"a {type(module).__name__}"
+        what = f"the class {module.__name__}" if isinstance(module, type) else kind_of(module)
         raise HessdiagError(f"{label} returned {what}: return a torch.nn.Module, or (module, input_size)")
     check_model(module)
     for name, parameter in module.named_parameters():

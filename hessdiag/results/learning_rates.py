@@ -105,6 +105,8 @@ class LearningRates(Printed, Record, Mapping[str, LearningRate]):
             yield f"! These rates are for random data ({self.data}, random targets): measure them on yours."
         if rising := [NAMES[name] for name, rate in self.items() if rate.rises]:
             yield f"! The rate of {joined(rising)} still rises along the steps: pass more steps."
+        if unsure := [NAMES[n] for n, rate in self.items() if rate.stderr > 0 and not all(h > 0 for h in rate.halves)]:
+            yield f"! The rate of {joined(unsure)} is not determined: half of the steps give none."
         if dead := [NAMES[name] for name, rate in self.items() if math.isnan(rate.value)]:
             line = f"! No rate for {joined(dead)}: along these steps the loss of fresh examples is no number, or"
             yield f"{line} does not fall, or has no curvature, beyond noise and rounding."

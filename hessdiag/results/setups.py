@@ -184,8 +184,8 @@ class SchemeCheck(Record):
         draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
         means = values[draws].mean(axis=1)  # (R, L)
         tail = (1 - CONFIDENCE) / 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            low, high = np.quantile(means.max(axis=1) / means.min(axis=1), [tail, 1 - tail])
+        with np.errstate(divide="ignore", invalid="ignore"):  # estimates of small ones may be below 0
+            low, high = np.quantile(means.max(axis=1) / means.min(axis=1).clip(0), [tail, 1 - tail])
         return Interval(estimate, float(low), float(high))
 
     @property

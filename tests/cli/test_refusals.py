@@ -64,6 +64,7 @@ REFUSED: list[tuple[tuple[str, ...], str]] = [
     ((*GOOD, "--init", "fan-in", "--weights", "good.pt"), "pass one of them"),
     (("mlp:4-3-2", "--weights", "godo.pt"), "did you mean good.pt"),
     ((*GOOD, "--data", "./nets_bad.py:data_no_targets", "--loss", "cross-entropy"), "needs targets"),
+    ((*GOOD, "--loss", "torch.nn:Linear"), "--loss 'torch.nn:Linear' raised TypeError"),
     (("./nets_bad.py:Positions", "--loss", "cross-entropy"), "outputs (batch, 3, 4) may hold the classes"),
     (("./nets_bad.py:Named",), "name one, as in output='first' (--output first)"),
     ((*GOOD, "--json", "absent/report.json"), "cannot write 'absent/report.json': name a file in a writable"),

@@ -48,7 +48,7 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(("inputs", "targets", "message"), [
-    (3.0, None, "inputs are a float: pass a tensor, such as"), ("text", None, "inputs are a str"),
+    (3.0, None, "inputs are a float: pass a tensor or array, as of"), ("text", None, "inputs are a str"),
     ({}, None, "inputs hold no tensor"), ((), T, "inputs hold no tensor"),
     (torch.zeros(0, 3), None, "the batch is empty"), (torch.tensor(1.0), None, "inputs are sparse or one number"),
     (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
@@ -94,7 +94,7 @@ def test_an_output_is_picked_by_name_or_position(turn, output: str | int) -> Non
 @pytest.mark.parametrize(("turn", "output", "message"), [
     (lambda y: {"a": y, "b": y}, None, r"returned a dict with 2 tensors over the examples \('a', 'b'\): wrap it so"),
     (lambda y: ((y,),), None, "returned a tuple without a tensor over the examples"),
-    (lambda y: None, None, "returned a NoneType without a tensor over the examples"),
+    (lambda y: None, None, "returned None without a tensor over the examples"),
     (lambda y: y.sum(), None, r"shape \(\) for 2 examples.*if it is the loss, pass loss='model'"),
     (lambda y: torch.cat([y, y])[1:], None, r"shape \(3, 2\) for 2 examples"),
     (lambda y: y.argmax(1), None, "returned torch.int64 outputs"),

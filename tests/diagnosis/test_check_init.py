@@ -44,7 +44,7 @@ def test_the_ranking_of_lenet(lenet: InitCheck) -> None:
     expected = {"geometric": 1.2, "fan-in": 7.6, "arithmetic": 26, "fan-out": 470, "fan-geo-avg": 25}
     for scheme in lenet.schemes:
         assert scheme.spread().value == pytest.approx(expected[scheme.init], rel=0.35)
-        assert scheme.spread().low <= scheme.spread().value <= scheme.spread().high
+        assert 0 < scheme.spread().low <= scheme.spread().value <= scheme.spread().high
     assert (lenet.rank, lenet.level) == (1, "balanced")
     gamma = next(scheme for scheme in lenet.schemes if scheme.init == "fan-geo-avg").means("gamma")
     assert gamma[:2].mean() / gamma[2:].mean() == pytest.approx(25, rel=0.2)  # convolutions apart from linear layers

@@ -422,6 +422,25 @@ def test_masks_packed_sequences_and_distributions_are_read() -> None:
     of_pair = hessdiag.diagnose(pair, x[:, 0], t[:, 0], loss=lambda y, t: -Normal(*y).log_prob(t).mean())
     report = hessdiag.diagnose(normal, x[:, 0], t[:, 0], loss=lambda d, t: -d.log_prob(t).mean())
     assert values_of(report, "nu") == pytest.approx(values_of(of_pair, "nu"))
+    drawn = [hessdiag.diagnose(m, x[:, 0], t[:, 0], quick=True, loss=loss) for m, loss in (
+        (normal, lambda d, t: (d.rsample() - t).square().mean()),
+        (pair, lambda y, t: (Normal(*y).rsample() - t).square().mean()))]  # fmt: skip
+    assert values_of(drawn[0], "nu") == pytest.approx(values_of(drawn[1], "nu"))
+
+
+def test_states_that_a_model_returns_are_those_of_its_examples_or_left_out() -> None:
+    parts = {"lstm": nn.LSTM(3, 4, 2, batch_first=True).double(), "head": nn.Linear(4, 2).double()}
+    pair = network(lambda m, x: (m.head((read := m.lstm(x))[0][:, -1]), read[1]), **parts)
+    alone = network(lambda m, x: m.head(m.lstm(x)[0][:, -1]), **parts)
+    joined = network(lambda m, x: torch.cat([(r := pair(x))[0], r[1][0].movedim(1, 0).flatten(1)], 1), **parts)
+    x, t = randn(B, 5, 3), randn(B, 2)
+    for bare, loss, of_pair in (
+        (alone, lambda y, t: F.mse_loss(y, t), lambda y, t: F.mse_loss(y[0], t)),
+        (joined, lambda y, t: F.mse_loss(y[:, :2], t) + y[:, 2:].square().mean(),
+            lambda y, t: F.mse_loss(y[0], t) + y[1][0].square().mean()),
+    ):  # fmt: skip
+        wanted, found = hessdiag.diagnose(bare, x, t, loss=loss), hessdiag.diagnose(pair, x, t, loss=of_pair)
+        assert values_of(found) == pytest.approx(values_of(wanted), rel=1e-8)
 
 
 class Habits(nn.Module):
@@ -690,6 +709,10 @@ def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureF
         (f"diagnose {linear} out_features=2 --data {at}:graph --loss {at}:mine", "loss mine"),
         (f"diagnose {linear} out_features=5 --data {at}:several --loss {at}:pair", "loss pair"),
         (f"lr {linear} out_features=2 --data {at}:graph --loss cross-entropy", "loss cross-entropy"),
+        (
+            f"diagnose {linear} out_features=2 --data {at}:graph --loss torch.nn:CrossEntropyLoss",
+            "loss CrossEntropyLos",
+        ),
     ):
         main(line.split())
         assert said in capsys.readouterr().out

@@ -311,10 +311,9 @@ def images() -> nn.Module:
     (nn.Linear(4, 3), ({"image": X, "label": LABELS},), {}, "forward takes input; pass that and targets, as ((b['imag"),
     (nn.Linear(4, 3), ([(X, LABELS, LABELS)],), {}, "or ((x, y) for x, y, *_ in loader)"),
     (nn.Linear(4, 3), (X.to_sparse(),), {}, "inputs are sparse or one number: pass inputs"),
-    (nn.Linear(4, 3), (X[0], LABELS[0]), {}, "targets are a Tensor: pass one for each, as targets[None]"),
-    (nn.Linear(4, 3), ((X.numpy(),),), {}, "inputs hold no tensor: pass tensors, as of torch.as_tensor"),
-    (nn.Linear(4, 3), (X.numpy(),), {}, "inputs are a ndarray: pass a tensor, such as torch.as_tensor(inputs)"),
-    (nn.Linear(4, 3), (X, LABELS.numpy()), {"loss": "cross-entropy"}, "pass torch.as_tensor(targets)"),
+    (nn.Linear(4, 3), (X[0], LABELS[0]), {}, "targets are a Tensor: pass a batch, as of DataLoader(dataset)"),
+    (nn.Linear(4, 3), (X.numpy().astype(object),), {}, "inputs are a ndarray: pass a tensor or array, as of torch.as_"),
+    (nn.Linear(4, 3), (X, X[:, 0]), {"loss": lambda y, t: (y - t).abs().mean()}, "(6,) of torch.float32 of all exam"),
     (nn.Linear(4, 3), (X, [0] * 6), {"loss": "cross-entropy"}, "targets are a list: pass torch.as_tensor(targets)"),
     *((nn.Linear(4, 3), (X,), options, says) for options, says in (
         ({"method": "sketch", "matrix": "hessian"}, "method 'sketch' is for the Gauss-Newton ma"),
@@ -511,7 +510,6 @@ def test_later_batches_are_checked_for_targets_and_for_another_path() -> None:
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), loss="cross-entropy")
     with pytest.raises(hessdiag.HessdiagError, match="let every batch be"):
         hessdiag.diagnose(nn.Linear(4, 3), iter(later), torch.tensor([0, 1]))
-    # It uses a layer's weight in another way once the inputs are large.
 
     def forward(m: Any, x: Tensor) -> Tensor:
         h = m.first(x)

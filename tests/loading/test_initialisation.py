@@ -204,7 +204,7 @@ def test_functions_of_weights_see_outputs_first(layer: nn.Module, shape: tuple[i
     seen = []
 
     def fill(weight: Tensor) -> Tensor:
-        seen.append(tuple(weight.shape))
+        seen.append(tuple(weight.view(-1).view(weight.shape).shape))  # in order
         return torch.randn_like(weight)
 
     apply_function(nn.Sequential(layer), of(fill))

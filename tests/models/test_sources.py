@@ -82,7 +82,7 @@ def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str
 
 @pytest.mark.parametrize(("name", "input_size", "message"), [
     ("data", None, "returned a Tensor: return a torch.nn.Module"),
-    ("nothing", None, "returned a NoneType: return a torch.nn.Module, or .module, input_size."),
+    ("nothing", None, "returned None: return a torch.nn.Module, or .module, input_size."),
     ("a_class", None, "returned the class Net"),
     ("bad_size", None, "returned the input size '4': return one such as"),
     ("zero_size", None, "returned the input size .0, 4."),
