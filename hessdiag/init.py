@@ -13,8 +13,7 @@ power of k in the geometric mean: JAX's has the second, and balances layers only
 Each of the first four has an orthogonal variant (`fan-in-orthogonal`, ...) with the same E[W²].
 
 Groups count once more in the geometric mean. Its purpose is an equal γ = ς / (P E[W²]²) with P the entries of the
-weight (Eq. 2), which asks for E[W²] = c / √P. Without groups P = k² n n'; with g groups P = k² n n' g, since n and n'
-are those of one group.
+weight (Eq. 2), which asks for E[W²] = c / √P. Without groups P = k² n n'; with g P = k² n n' g, n and n' of a group.
 
 The functions fill a weight (out, in / groups, *kernel), or (in, out / groups, *kernel) with `transposed`, in place.
 """

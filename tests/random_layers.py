@@ -175,7 +175,6 @@ add({
     "linear_relu_in_place": lambda s: nn.Sequential(linear(s), nn.ReLU(inplace=True)),
     "layer_norm": lambda s: nn.LayerNorm(s.width), "rms_norm": lambda s: nn.RMSNorm(s.width),
     "remember": lambda s: Remember(), "recall": lambda s: Recall(),
-    # Functions of layers and parameters.
     "without_gradient": of(without_gradient, layer=linear),
     "weight_kept_after_use": of(weight_kept_after_use, layer=linear, cache=lambda s: {}),
     "slice_in_place": of(slice_in_place, layer=linear), "by_keyword": of(lambda m, h: m.layer(input=h), layer=linear),
@@ -199,10 +198,8 @@ add({
     "one_row_of_the_weight": of(lambda m, h: m.layer(h).tanh() + F.linear(h, m.layer.weight[:1]), layer=narrow),
     "tiny_branch": of(lambda m, h: h + 1e-9 * m.layer(h).tanh(), layer=square),  # layer scale at the start
     "linear_times_in_place": of(lambda m, h: m.layer(h).mul_(2).add_(0.1), layer=linear),
-    # No block, but others are.
-    "complex_weight": of(lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(),
+    "complex_weight": of(lambda m, h: (h.to(m.weight.dtype) @ m.weight).abs(),  # No block, but others are.
         weight=lambda s: nn.Parameter(torch.randn(s.width, 2, dtype=torch.complex128))),
-    # Functions of the tensor alone.
     **{function.__name__: plain(function) for function in (F.relu, torch.tanh, F.gelu, F.silu)},
     "softmax": plain(lambda h: h.softmax(-1)), "square": plain(torch.square),
     "detached_gate": plain(lambda h: h * h.detach().sigmoid()),
@@ -260,7 +257,6 @@ add({
     "sorted_and_back": of(sorted_and_back, layer=linear),
     "reversed_and_back": of(lambda m, h: m.layer(h.flip(0)).flip(0), layer=linear),
     "siamese": of(siamese, layer=linear),
-    # One row more than there are examples.
     "padded_batch": of(lambda m, h: m.layer(torch.cat([h, torch.ones_like(h[:1])]))[:-1], layer=linear),
 }, BATCH_FIRST)  # fmt: skip
 add({"experts": of(experts, layers=lambda s: nn.ModuleList([nn.Linear(s.width, n) for n in [s.size()] * 2]))}, ROWS)
@@ -299,7 +295,6 @@ add({
     "group_norm": lambda s: nn.GroupNorm(1, s.channels), "average_pool": average_pool,
 }, CONVOLVED)  # fmt: skip
 add({
-    # Each image on its own, without a dimension of examples.
     "convolution_of_one_image": of(lambda m, h: torch.stack([m.layer(image) for image in h]),
         layer=lambda s: nn.Conv2d(s.channels, s.size(), 2, padding=1)),
     "channels_as_images": of(lambda m, h: m.layer(h.flatten(0, 1).unsqueeze(1)).view_as(h), layer=one_channel),
@@ -354,7 +349,6 @@ add({
         layer=square,
     ),
     "step_by_step": of(lambda m, h: torch.stack([m.layer(h[:, t]) for t in range(h.shape[1])], 1), layer=linear),
-    # A layer along another dimension than the last.
     "mixed_over_positions": of(
         lambda m, h: m.layer(h.transpose(1, 2)).transpose(1, 2),
         layer=lambda s: nn.Linear(s.h.shape[1], s.h.shape[1]),
@@ -462,7 +456,6 @@ add({
 }, BATCH_FIRST, MIXING)  # fmt: skip
 add({
     "embedding_renormalised": positions(max_norm=0.5),  # the forward pass writes to the weight
-    # The default layout, on a batch that is first.
     "attention_over_examples": of(attend, layer=lambda s: attending(s, False)),
     "recurrent_over_examples": of(lambda m, h: m.cell(h)[0], cell=lambda s: nn.GRU(s.width, 2)),
 }, SEQUENCE, MIXING)  # fmt: skip

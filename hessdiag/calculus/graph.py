@@ -185,8 +185,7 @@ class Pieces:
 class Scores:
     """Products of all queries with all keys, before their softmax or, `normalised`, after it."""
 
-    # (..., positions, n); `key_last`: the key is (..., n, positions), as a product of matrices takes it
-    query: Ref
+    query: Ref  # (..., positions, n); `key_last`: the key is (..., n, positions), as a product of matrices takes it
     key: Ref
     key_last: bool = False
     factor: float = 1.0  # that they were multiplied by

@@ -106,8 +106,7 @@ def place(operation: Operation) -> str:
 def _moved_on(call: Call, rule: Rule | None, found: Propagation) -> Step:
     """Apply the rule of an operation; one without a rule gives NaN and is listed, once, where the trouble starts."""
     operation = call.operation
-    # Other results are parts of the graph.
-    arguments = [(ref, call.values[ref.name]) for ref in operation.refs if ref.name in call.values]
+    arguments = [(ref, call.values[ref.name]) for ref in operation.refs if ref.name in call.values]  # or of the graph
     if any(isinstance(v, Unknown) and v.broken for _, v in arguments):
         return _broken(operation, arguments)
     moving = [v for _, v in arguments if not isinstance(v, Unknown)]

@@ -172,8 +172,7 @@ def example_pair_sums(X: Tensor, *, batch: int) -> dict[str, Tensor]:
     among = 4 * k * off.var(dim=1)  # (g, L, L): a direction stands on either side of a pair
     sums = {
         "value": off.sum(dim=(0, 1)) + own.sum(dim=0),
-        # At most, if both vary together.
-        "directions": (among.sum(dim=0).sqrt() + own_variance.sum(dim=0).sqrt()).square(),
+        "directions": (among.sum(dim=0).sqrt() + own_variance.sum(dim=0).sqrt()).square(),  # if both vary together
         "pairings": _over_pairings(X, batch), "size": torch.sqrt(squares[:, None] * squares),
     }  # fmt: skip
     return {key: (each + each.mT).div(2) for key, each in sums.items()}

@@ -24,8 +24,7 @@ CHOICES = {
 }  # fmt: skip
 
 EXACT_OUTPUTS = 128  # per example: one cotangent an output
-# Of a batch whose examples meet in normalisations, some are measured, each within it (about a gradient a cotangent),
-# and all with the statistics held fixed: the ratio of the two varies little from example to example.
+# Of examples that meet in normalisations, some are measured within the batch, all with fixed statistics: their ratio.
 FEWEST, MEASURED, COTANGENTS, EXACT_WITHIN = 4, 16, 64, 16
 EXACT_BATCH_OUTPUTS = 1024  # per batch: Gram matrices of this side take no time to speak of
 

@@ -101,8 +101,7 @@ def symmetrize(values: Array, errors: Array) -> tuple[Array, Array]:
 def hutchinson(norms: Array) -> tuple[Array, Array]:
     """Mean over examples b of E‖H^(b) r‖², and its standard error, from ‖H r‖² (B, m, rows) of m ≥ 2 probes of each.
 
-    The variance of each example's mean comes from the spread between its own probes: the spread between examples is no
-    noise of the estimator.
+    The variance of each example's mean comes from the spread between its own probes, not from that between examples.
 
     >>> value, stderr = hutchinson(np.array([[[1.0], [3.0]]]))
     >>> float(value[0]), bool(stderr[0] > 1)

@@ -12,8 +12,7 @@ error) A z_k alone are sent back, and X_l is the Gram matrix of A^T K_l A.
 Where each example has one output position, a basis Q of the range of K_l comes first: Q is treated exactly, and only
 (I − QQ^T)ω is random. Without it, blocks of low rank leave an error of 1/√q. Q spans where the weights move the
 outputs: a random displacement r = Σ s_l r_l of the weights moves them by a sample of covariance Σ s_l² K_l, one
-forward-mode pass each (N. Halko, P. G. Martinsson and J. A. Tropp, arXiv 0909.4061). With s_l = 1 / √tr(K_l) all blocks
-weigh alike.
+forward-mode pass each (Halko, Martinsson and Tropp, arXiv 0909.4061). With s_l = 1 / √tr(K_l) all blocks weigh alike.
 
 Where a linear layer writes many classes at many positions, as of a language model, a Gaussian direction would take as
 many random numbers, and a third of its backward pass would be this layer's: there directions are drawn classes.

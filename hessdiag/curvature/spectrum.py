@@ -1,8 +1,7 @@
 """Eigenvalues, traces and norms of the curvature matrix of the batch-mean loss, and of its diagonal blocks.
 
 * All eigenvalues, exactly: of a Gauss-Newton matrix with few outputs by Gram matrices in output space, where
-  A^T J_l J_l^T A, with S = A σ A^T the Hessian of the loss in the outputs, has the non-zero eigenvalues of block l; of
-  a small network by its dense matrix.
+  A^T J_l J_l^T A, with S = A σ A^T the loss's Hessian, has the non-zero eigenvalues of block l; or by the dense matrix.
 * Of others extreme eigenvalues by Lanczos' algorithm, of all blocks in lockstep: a step of all is one batch of
   products. An eigenvalue lies within the residual of a Ritz vector, and a block with a small one takes no more of them.
 * Traces and norms come from the same vectors V and, of P = I − VVᵀ, from random signs (Chen and Hallman, arXiv
@@ -93,8 +92,7 @@ def spectra(
     """Spectra of parts, and of all together as the last, and which way was taken to them.
 
     Blocks that are nothing beside the whole, factors of the size of rounding, are marked: that of a bias before batch
-    normalisation is, which is zero by symmetry. `rtol` is the residual of an extreme eigenvalue, relative to the
-    largest in size.
+    normalisation is, which is zero by symmetry. `rtol` is the residual of an extreme eigenvalue over the largest.
     """
     *starts, P = accumulate((part.numel for part in parts), initial=0)
     named: list[dict[str, Any]] = [{"name": each.name, "shape": each.shape, "numel": each.numel} for each in parts]

@@ -102,8 +102,7 @@ def block_jacobian(
 ) -> Jacobian | None:  # fmt: skip
     """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
 
-    `phis` are for each call the (C, *output shape) gradients of C outputs in its output, the sampled classes that they
-    are, or None.
+    `phis` are for each call the (C, *output shape) gradients of C outputs in its output, the sampled classes, or None.
     """
     parts: list[Jacobian] = []
     for call, phi in zip(calls, phis, strict=True):
@@ -125,8 +124,7 @@ def block_jacobian(
 def rule_fits(module: nn.Module, block: Block, call: LayerCall) -> bool:
     """Whether a call has the shapes of a layer that does what its class says.
 
-    A subclass may have a forward pass of its own, such as one that pads first. The values are checked elsewhere: the
-    rule's gradient must be autograd's.
+    A subclass may have a forward pass of its own, as one that pads. Elsewhere its gradient must be autograd's.
     """
     x, y = call.x.shape, call.output_shape
     if isinstance(module, nn.Embedding):
@@ -283,8 +281,7 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
     if part.apart:
         with suppress(RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
             rows = vmap(one, in_dims=(0, 1), randomness="same")(part.leaves, cotangents)
-            # Detached: a parameter that the model reads from elsewhere has a gradient still.
-            return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}
+            return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}  # others may be read elsewhere
     found = []
     network.differentiable()
     for b in range(part.size):

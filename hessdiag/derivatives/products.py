@@ -4,8 +4,7 @@ One product H[:, j] r gives the norms ‖H_ij r‖² of a whole column of blocks
 constant. There are two ways to a product:
 
 1. `forward over reverse`: the tangent of the gradient, vmapped over probes, and in the per-example view over examples
-   too. Fast; needs forward-mode rules for every operation, and silently ignores a `torch.no_grad()` block inside the
-   model (pytorch#128600).
+   too. Fast; needs forward-mode rules for every operation, and ignores `torch.no_grad()` in the model (pytorch#128600).
 2. `reverse over reverse, one by one`: the gradient of ⟨gradient, r⟩ by plain `torch.autograd.grad`, for all else.
 
 A mode must pass ⟨u, H v⟩ = ⟨v, H u⟩ on random u and v before it is used, and agree with plain autograd.

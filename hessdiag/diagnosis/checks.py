@@ -70,6 +70,7 @@ RANDOM, MOST, UNRELATED = 64, 2**22, 0.25  # numbers; their mean over the deviat
 LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
 ROUNDED, FAR_LESS = 1e-4, 1e-3  # of the largest gradient; of one in single precision
 MANY = 0.2  # of the rows or columns of a matrix
+LOST = 1e-11  # of the squares of a gradient; 2e-9 of it train
 LONG, UNTOLD = 8, 1e-3  # positions; of what outputs differ by, which is more than rounding
 READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
 READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
@@ -93,8 +94,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
     except REFUSALS:
         if not any(b.looked_up and b.structured for b in blocks):
             raise
-        # An embedding may look up for all examples what it looked up for each.
-        blocks = [replace(b, structured=b.structured and not b.looked_up) for b in blocks]
+        blocks = [replace(b, structured=b.structured and not b.looked_up) for b in blocks]  # looked up for all at once
         problem = problem.read_as(blocks)
         mixed, unseen, view = _again(model, few, blocks, call_alone(model, few).detach(), seed)
     if unseen and problem.batch.size > few.size:  # a few may be shorter than others
@@ -204,9 +204,7 @@ def examples_apart(
     masks = [v for v in few.leaves if v.dim() == 2 and (not v.is_floating_point() or torch.equal(v, v.round()))]
 
     def counts(value: Tensor, left: Tensor) -> bool:
-        """Whether outputs change with what is `left` of an input: whole numbers, such as indices among floats, or what
-        one of several outputs is computed of without gradients.
-        """
+        """Whether outputs change with what is `left` of an input: indices among floats, or read without gradients."""
         left = left.to(value.device)
         other = torch.where(left, value.flip(0), value)
         changed = few.with_leaves([other if v is value else v for v in few.leaves])
@@ -652,6 +650,18 @@ def orderless(model: nn.Module, part: Batch, y: Tensor) -> bool:
     with suppress(*REFUSALS), fixed_statistics(), torch.no_grad():
         return alike_at(STEP) and alike_at(FAR)  # positions may start at zero, and attention at equal shares
     return False
+
+
+def read_in_padding(tokens: Tensor | None, gradient: Tensor, inputs: Sequence[Tensor]) -> bool:
+    """Whether most examples (B, T) have a gradient (B, T, N) where the last token of most is repeated, alone."""
+    if tokens is None or tokens.dim() != 2 or tokens.shape != gradient.shape[:-1]:
+        return False
+    if not any(torch.equal(tokens, v) for v in inputs):
+        return False
+    padding = (tokens == tokens[:, -1].mode().values).flip(1).cumprod(1).flip(1).bool()
+    felt = gradient.square().flatten(2).sum(2)
+    there = ((felt * ~padding).sum(1) < LOST * felt.sum(1)) & (padding.sum(1) > 1)
+    return bool(there.double().mean() > 0.5)
 
 
 def looks_ahead(model: nn.Module, part: Batch) -> tuple[str, ...]:

@@ -35,8 +35,7 @@ class Description(Printed, Record):
         skipped: `(name, reason)` of the parameters that are none.
         plan: the algorithm that would run, and why.
         outputs, batch_size: N and B.
-        gradients: estimated cost in multiples of one gradient of the same batch, from multiply-adds alone; for probing,
-            of the pilot.
+        gradients: estimated cost in gradients of the same batch, from multiply-adds alone; for probing, of the pilot.
         sites: output positions of each block's layer, 0 where it was not called.
     """
 

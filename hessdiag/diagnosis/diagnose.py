@@ -49,8 +49,7 @@ def diagnose(
         inputs: a tensor (B, ...), a tuple of positional or a dict of keyword arguments, which may be nested; or an
             iterable of batches, such as a `DataLoader`, each of which is one of these or `(inputs, targets)`. It is
             read once, batch by batch, and examples weigh alike; only the batch view holds them all at once. Batches of
-            other sizes than the first, as of longer sentences, are left out. Of a dict the model is given the keys that
-            it takes, and its labels are the targets.
+            other sizes than the first are left out. Of a dict the model gets what it takes; labels are the targets.
         targets: what the loss compares with; the first dimension runs over examples. Of several tensors in a tuple,
             list or dict the loss is a function of the outputs and of such a structure.
         loss: `"random-quadratic"` (yᵀRy, the paper's), `"cross-entropy"`, `"mse"`, `"model"` (which the model returns),
@@ -74,8 +73,7 @@ def diagnose(
             directions, and the report has their standard error.
         seed: of the loss and of all random directions.
         max_products: matrix-vector products that sampling may spend on one block (per example).
-        max_memory: memory that the measurement may take beside model and data, in bytes or as `"4GiB"`; by default half
-            of what is free.
+        max_memory: memory to take beside model and data, in bytes or as `"4GiB"`; by default half of what is free.
         batches: how many batches of an iterable to read; None reads all, or with `quick` as many as hold 64 examples.
         blocks: patterns of the names of parameters, such as `"layers.0.*"`: measure the curvature and moments of these
             alone, at the cost of these. The signals are those of the whole network.

@@ -224,9 +224,8 @@ class Walk:
         trained = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
         kept = matching(blocks, list(trained))
         self.start: Values = {name: value for name, value in trained.items() if name in kept}
-        # Forward mode differentiates what a model computes under `torch.no_grad()`; reverse mode does not.
         few, u = batch.narrow(0, COMPARED), {name: torch.ones_like(value) for name, value in self.start.items()}
-        one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
+        one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))  # of no_grad
         self.forward_mode = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
 
     def steps(self, pairs: Iterable[Pair]) -> Iterator[tuple[Along, Along]]:

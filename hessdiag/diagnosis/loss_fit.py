@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ HALF = 0.75  # between a half, and all
 SMALL_OUTPUTS = 100.0  # E[y²]
 FELT = 0.1  # of the pull: by outputs as they are; a logarithm pulls at nearly zero
 LONG, ALWAYS, FEW = 10.0, 1.5, 64  # a step; more in a second one than in the first, near and far; columns
-RANGES = {"sigmoid": (0, 1), "tanh": (-1, 1)}
+RANGES = {"sigmoid": (0, 1), "softmax": (0, 1), "tanh": (-1, 1)}
 NEARLY_ALL, MOSTLY = 0.99, 0.8  # of the positions that count
 LEAST_POSITIONS = 4
 SOME = 8  # examples
@@ -86,7 +87,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     soft = last == "softmax" and kind == "other" and targets is not None and targets.is_floating_point()
     how = {"within": bounds is not None and len(pieces) == 1, "pairs": "pairs" in calls.found}
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
-    unsure = asked and _unsure(at, part, within=how["within"], parts=bool(given.any()) or len(endless) > 1)
+    unsure = asked and _unsure(at, part, last, within=how["within"], parts=bool(given.any()) or len(endless) > 1)
     asked = {key: v for key, v in asked.items() if key != unsure and (key != "agrees" or DISTANCE not in names)}
     tell_more(calls, own, loss, model, part, **asked)
     tell_outputs(calls, model, part, y, own, loss)
@@ -108,7 +109,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "chance_sq": usual_sq,
         "unbounded": endless == [True] and not _are_shares(at, last) and _endless(loss, *few, own[some], kept=True),
         "plunges": not (known or normalised(at, part)) and _plunges(of, at, own, part, given),
-        "beyond": _beyond(loss, at, targets, last) if how["within"] else 0.0,
+        "beyond": _beyond(loss, at, targets, last if how["within"] else "softmax" * isinstance(loss, CrossEntropy)),
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
         **_counted(loss, at, part, own, values),
         "summed": 0.0 if known else summed(loss, at, part),
@@ -130,12 +131,12 @@ def _spread(values: Tensor) -> dict[str, float]:
     return {"initial_loss_stderr": error, "typical_loss": float(values.median())}
 
 
-def _unsure(y: Tensor, part: Batch, *, within: bool, parts: bool) -> str:
+def _unsure(y: Tensor, part: Batch, last: str, *, within: bool, parts: bool) -> str:
     """The field of `_asked` that tells nothing of outputs in `parts`, of one length, or of shares by sums not seen."""
     labels = part.targets is not None and not part.targets.is_floating_point()
     shares = labels and not within and are_fractions(y)
     turns = y.dim() > 2 and normalised(y, part)  # of one length along and across
-    return "learnable" if parts or shares or turns else ""
+    return "learnable" if parts or last in ("Cat", "Stack") or shares or turns else ""
 
 
 def _are_shares(y: Tensor, last: str) -> bool:
@@ -160,11 +161,9 @@ def _of_constant(
     loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound | None, *, free: bool, tried: Any
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
-    from there if the loss is not `tried` on few outputs and targets; of outputs that are not `free`, log-probabilities,
-    mean or equal probabilities.
+    from there if the loss is not `tried` on few outputs and targets; of log-probabilities, not `free`, means or equals.
 
-    NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0, whose
-    least comes last nevertheless.
+    NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0.
     """
     rows = y.flatten(0, -2).double()
     mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
@@ -242,8 +241,7 @@ def _asked(  # noqa: PLR0913, keyword-only options
     """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own.
 
     `own` are the gradients there; outputs may be `within` what an operation bounds; `constant` and `now` are the losses
-    of the best constant outputs, and of those that there are. Where each target meets all outputs, as in `pairs`, it
-    does not matter whose it is.
+    of the best constant outputs, and of those that there are. In `pairs` each target meets all outputs.
     """
     found: dict[str, Any] = {}
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
@@ -320,9 +318,7 @@ def _undefined(loss: Loss, y: Tensor, targets: Tensor | None) -> float:
 
 
 def _counted(loss: Loss, y: Tensor, part: Batch, own: Tensor, values: Tensor) -> dict[str, float]:
-    """What a loss counts: shares of the examples that get a gradient, and that get none where their loss is high and
-    may be less; and of places of padding that get one.
-    """
+    """Shares of the examples that get a gradient, and that get none beside a high loss; and of places of padding."""
     felt, stalled = own.flatten(1).any(1), 0.0
     if 0 < int(felt.sum()) < len(felt) == len(values):
         least, noise, guess = values.clone(), noise_like(y, part), torch.zeros_like(values)
@@ -356,7 +352,7 @@ def _tensors(y: Tensor, part: Batch) -> list[Tensor]:
     if not isinstance(part.output, Layout) or part.as_one or part.targets is None or part.targets.is_floating_point():
         return [y]
     tensors = zip(tensors_in(part.output.split(y)), part.output.parts, strict=True)
-    return [tensor for tensor, (_, _, over) in tensors if over]
+    return [tensor.movedim(at, 0) for tensor, (_, _, at) in tensors if at is not None]
 
 
 def _given(y: Tensor, part: Batch) -> Tensor:
@@ -446,12 +442,15 @@ def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool
 
 def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
     """The share of the targets, one for each output, that an operation which bounds the outputs cannot give; 0 where
-    zeros in their place ask for nothing, as advantages that weigh log-probabilities.
+    they weigh outputs, as advantages do: where zeros ask for nothing, of a softmax one for each example or linearly.
     """
     if last in RANGES and targets is not None and targets.numel() == y.numel():
         low, high = RANGES[last]
         with suppress(Exception):  # a loss of the user's, of other targets
-            if bool(with_slope(lambda z: loss.of_all(z, torch.zeros_like(targets)), y)[1].any()):
+            (now, slope), (_, none) = (with_slope(partial(loss.of_all, targets=n * targets), y) for n in (1, 0))
+            entropy = bool(((targets != 0).sum(-1) > 1).all()) and not torch.isclose(now, (slope * y).sum())
+            entropy = entropy and bool(torch.isclose(loss.of_all(y, 2 * targets), 2 * now))
+            if entropy if last == "softmax" else bool(none.any()):
                 return float(((targets < low - NEAR) | (targets > high + NEAR)).double().mean())
     return 0.0
 

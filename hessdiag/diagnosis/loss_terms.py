@@ -75,7 +75,7 @@ def are_inputs(part: Batch) -> bool:
 
 def pieces_of(part: Batch) -> list[slice]:
     """The columns of each tensor in outputs (B, N) that are of several; all where there is one."""
-    return part.output.columns if isinstance(part.output, Layout) else [slice(None)]
+    return [c for c in part.output.columns if c.start < c.stop] if isinstance(part.output, Layout) else [slice(None)]
 
 
 def classes_like(y: Tensor, targets: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:

@@ -93,9 +93,7 @@ def _sums(
     problem: Problem, part: Batch, settings: Settings, mixed: Collection[str], watched: SignalPass | None, *,
     checked: bool,
 ) -> Sums:  # fmt: skip
-    """Sums over the examples of one chunk, of which a random half is called alone; where it is `checked`, both halves,
-    and unless quick with a random cotangent of one.
-    """
+    """Sums over the examples of a chunk, half of it called alone; if `checked` both, one with a random cotangent."""
     model, loss, blocks, seed = problem.model, problem.loss, problem.blocks, settings.seed
     with ExitStack() as stack:
         if watched is not None:
@@ -179,9 +177,7 @@ def _added(one: list[Tensor | None], other: list[Tensor | None]) -> list[Tensor 
 
 
 def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | None], squares: Squares) -> list[float]:
-    """One call: elements that it reads and writes, sums of the squares that `LayerMoments` has means of, and whether it
-    does more than multiply by the layer's scalar.
-    """
+    """One call: elements read and written, sums of squares for `LayerMoments`, whether it does more than multiply."""
     assert call.output is not None
     dx, dout, dcurved = (0.0 if g is None else squares(g) for g in gradients)
     own = [p.detach() for p in module.parameters(recurse=False)]

@@ -95,6 +95,13 @@ class Net:
         p = self.weight_of[path]
         return p.fan_in * p.kernel * p.weight_sq
 
+    def normalised_behind(self, path: str) -> bool:
+        """Whether what a layer wrote is normalised, or what one did that reads it, and so on."""
+        found = {path}
+        for o, layer in self.layers.items():
+            found |= {o} if found & {*layer.sources} else set()
+        return self.normalised and any(self.layers[o].normalises or "norm" in self.layers[o].labels for o in found)
+
     def critical(self, path: str) -> float | None:
         """The scale at which E[x²] stays, for the layer's nonlinearity; None where it is not known."""
         return next((CRITICAL[label] for label in self.layers[path].labels if label in CRITICAL), None)
@@ -127,8 +134,7 @@ def listed(names: Iterable[str]) -> str:
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:
     """Name the family of each parameter: its name with one number struck out, and its shape.
 
-    Of several numbers that one which makes the largest family, so that `blocks.3.conv2` belongs to `blocks.#.conv2`
-    and not to `blocks.3.conv#`.
+    Of several numbers the one of the largest family: `blocks.3.conv2` is of `blocks.#.conv2`, not `blocks.3.conv#`.
     """
     found = ((p.name, p.shape, re.finditer(r"\d+", p.name)) for p in parameters)
     choices = {name: [f"{name[: m.start()]}#{name[m.end() :]}{shape}" for m in each] for name, shape, each in found}

@@ -77,8 +77,7 @@ def measure_setups(
 
     Args:
         source: what `hessdiag.models.resolve_model` takes or returns, or a function that builds a network.
-        resume: file in which finished trials are kept; a killed run that is started again with the same file goes on
-            where it was, to the same numbers.
+        resume: file of finished trials; a killed run that is started again with it goes on, to the same numbers.
         distributed: share the trials with the other processes of torch.distributed's default group.
         progress: as in `hessdiag.diagnose`, of the trials.
         settings: `setups=20`, how many, `batch_size=64`, examples of each, `init="as built"` (see

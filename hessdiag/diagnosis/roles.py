@@ -1,8 +1,7 @@
 """What each layer is for, read off the autograd graph: where its output goes, and what happens to it there.
 
 From the node of a layer's output the graph is followed to its consumers, through nodes that only change the shape,
-products with scalars or parameters, and biases, until something else comes. No tracing is needed, so that it works for
-whatever autograd can differentiate.
+products with scalars or parameters, and biases, until something else comes: for whatever autograd can differentiate.
 """
 
 from __future__ import annotations
@@ -160,8 +159,7 @@ class Graph:
         if name.startswith(("Mul", "Div")):
             labels.add("gate")
             return False
-        # Part of a nonlinearity, or a skip starts here; what is older than that cannot have been computed from it.
-        oldest = start._sequence_nr()
+        oldest = start._sequence_nr()  # what is older cannot have been computed from it
         both = start in walk(others[0], lambda n: [p for p in parents_of(n) if p._sequence_nr() >= oldest])
         labels.add("self-add" if both else "add")
         return both
@@ -187,7 +185,8 @@ def _writes_linearly(node: Node) -> bool:
     """Whether what a module wrote is a product with its weight, and no function of one: its own activation, say."""
     while (passes_unchanged(node) or _scaled_by(node)) and len(parents_of(node)) == 1:
         node = parents_of(node)[0]
-    return re.match(rf"Add|Sub|{_PRODUCT.pattern}|{_LAYER.pattern}", node.name()) is not None
+    bent = any(_operation(each.name()) in _NONLINEARITIES for each in parents_of(node))  # of summands
+    return re.match(rf"{_PRODUCT.pattern}|{_LAYER.pattern}" + "|Add|Sub" * (not bent), node.name()) is not None
 
 
 def _is_idle(node: Node, kind: str) -> bool:
@@ -222,8 +221,7 @@ def attentions(
 ) -> Iterator[tuple[list[str], float, set[str]]]:
     """Every softmax whose result is multiplied by a matrix, which a router's or a classifier's is not.
 
-    `layers` has the path of the layer that wrote at a node, `owners` that of the module that holds a matrix, by the
-    matrix's id; `inputs` are those of the network, (B, *in) each.
+    `layers` has the path of the layer that wrote at a node, `owners` that of a matrix's module; `inputs` are (B, *in).
 
     Yields:
         The paths of what makes its argument, the layers of query and key or the module that multiplies by a matrix of
@@ -418,9 +416,7 @@ def outside(graph: Graph) -> Iterator[Node]:
 
 
 def pooled(graph: Graph) -> Iterator[Node]:
-    """Maxima and means over the channels that a layer wrote, which leave a number for each position, where a dense
-    layer reads these, or copies of them beside others.
-    """
+    """Maxima and means over a layer's channels, a number a position, where a dense layer reads these, or copies."""
 
     def onwards(node: Node) -> list[Node]:
         after = (each for each, _ in graph.consumers.get(node, ()))
@@ -560,10 +556,12 @@ def _size_of_products(root: Node) -> float:
     size, product = 1.0, root
     while passes_unchanged(product) or _scaled_by(product):
         size, product = size * (_scaled_by(product) or 1.0), parents_of(product)[0]
-    if not re.match(r"B?mmBackward", product.name(), re.IGNORECASE):
+    at = parents_of(product)[0] if product.name() == "SumBackward1" else product  # of rows, one by one
+    if not re.match(r"B?mmBackward" if at is product else "Mul", at.name(), re.IGNORECASE):
         return 0.0
-    factors = [getattr(product, name, None) for name in ("_saved_self", "_saved_mat2")]
-    norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, (-1, -2), strict=True) if f is not None]
+    factors = [getattr(at, name, None) for name in ("_saved_self", "_saved_mat2" if at is product else "_saved_other")]
+    dims = (-1, -2 if at is product else -1)
+    norms = [f.detach().norm(dim=dim) for f, dim in zip(factors, dims, strict=True) if f is not None and f.dim()]
     return size * math.prod(float(each.max()) for each in norms) if len(norms) == 2 and all(map(alike, norms)) else 0.0
 
 

@@ -260,7 +260,7 @@ def raw_inputs(net: Net) -> Finding | None:
     size, graver = root(value), graded(value if net.loss_ratio > 4 else limit, 0, RAW_FAULT)
     where = f"The inputs at {path or 'the model'} are not standardised"
     message = f"{where}: of size {size} (usual: {usual} {root(limit)})."
-    rescaled = "norm" in net.layers[path].labels or (net.normalised and not net.residual)  # on the way
+    rescaled = "norm" in net.layers[path].labels or (not net.residual and net.normalised_behind(path))  # on the way
     return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, STANDARDISE, value, limit)
 
 
@@ -378,15 +378,16 @@ def out_of_reach(net: Net) -> Finding | None:
         return Finding("HD113", "warning", blocks, message, advice, 0.0, 0.0)
     if signals.beyond > OUTSIDE and math.isnan(signals.floor):
         share, usual = map(whole, (signals.beyond, OUTSIDE))
-        message = f"{share} of the targets are outside of the range of the {ends} at the end (usual: below {usual})."
-        advice = f"Return the outputs of {listed(blocks)} without the {ends}, with `F.mse_loss`, or scale the targets."
+        what = f"{ends} at the end" if ends in BOUNDED else "softmax in the loss"
+        message = f"{share} of the targets are outside of the range of the {what} (usual: below {usual})."
+        advice = f"Return the outputs of {listed(blocks)} without it, with `F.mse_loss`, or scale the targets."
         return Finding("HD113", "warning", blocks, message, advice, signals.beyond, OUTSIDE)
     if not signals.floor > OUT_OF_REACH:
         return _misfit(net, blocks)
     share, usual = map(whole, (min(signals.floor, 1.0), OUT_OF_REACH))
     message = f"The network ends in a {ends}, which keeps {share} of the loss out of reach (usual: below {usual})."
     advice = f"Take the {ends} away, or scale the targets into its range."
-    if signals.bounded == "cosine":
+    if signals.bounded == "cosine" and signals.loss_kind != "mse":
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse" and not signals.beyond and (logits or ends in ("sigmoid", "softmax")):
         more = logits or ends != "softmax"
@@ -505,6 +506,10 @@ def unseen(net: Net) -> Finding | None:
     if blocks := net.labelled("padding"):
         message = f"Attention of {listed(blocks)} sees the padding alone: its mask hides all other positions."
         advice = "Invert it: a `key_padding_mask` of torch is True at padding, other masks are False there."
+        return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
+    if blocks := net.labelled("padded"):
+        message = f"Of most examples the outputs read what {listed(blocks)} has for their padding alone."
+        advice = "Read the last real position, pack them (`nn.utils.rnn.pack_padded_sequence`), or invert the mask."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if signals.level:
         share, usual = whole(signals.level), whole(LEVEL)

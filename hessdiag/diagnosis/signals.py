@@ -284,6 +284,8 @@ class SignalPass:
             if layer.edge is not None and (gradient := next(found)) is not None:  # else there is no way to it
                 sq = mean_sq(gradient)
                 layer.numbers |= {"out_gradient_sq": sq, "out_gradient_total": sq * gradient.numel() / part.size}
+                read = self.entered.get(layer.numbers["path"])
+                layer.numbers["labels"] += ("padded",) * checks.read_in_padding(read, gradient, part.tensors)
             if layer.x_edge is not None:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
@@ -381,8 +383,7 @@ class SignalPass:
         return shares
 
     def _opened(self, loss: Loss, gradients: Gradients) -> tuple[dict[str, Gradient], Gradients, set[str]]:
-        """What has no gradient now, and gets one when the others move, by first steps of Adam, on copies; that; and
-        what gets one at other weights alone.
+        """What has no gradient now, and gets one when others move, by steps of Adam; that; and what does elsewhere.
 
         What is next to nothing then may be small and no rounding: other weights close by tell.
         """

@@ -117,9 +117,8 @@ def _is_plain(p: ParameterSignals) -> bool:
 def large_bias(net: Net) -> Finding | None:
     """HD205: a bias drowns what its layer computes from the inputs, or holds gates open or shut."""
     hit: dict[str, float] = {}
-    # Gates set how long or how much; and of several heads one is no hidden layer.
     for path in (o for o in net.hidden if not (o in net.signals.sources or GATES & {*net.layers[o].labels})):
-        layer = net.layers[path]
+        layer = net.layers[path]  # no gate, which sets how long or how much, and none of several heads
         drive = net.scale(path) * layer.x_sq
         for bias in (p for p in net.parameters if path in p.owners and "bias" in p.attribute):
             size = bias.weight_sq - bias.mean**2 * ("softmax" in layer.labels)  # which takes the mean away

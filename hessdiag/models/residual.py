@@ -9,10 +9,8 @@ multipliers undo what this does to the size of the signal.
 
 The printed formulas contradict one another in three places. What stands here by default is what the text derives:
 
-* "F is multiplied by √(m / (β n))": then E[F²] = √(m/n) E[x²]. E[F²] = E[x²], which the text asks for, needs
-  (m/n)^¼ / √β.
-* "y / √α" on the shortcut: then E[S²] = √(n/m) E[x²], so that branches are weighted otherwise than by α and β. Here the
-  shortcut has the same (m/n)^¼.
+* "F is multiplied by √(m / (β n))": then E[F²] = √(m/n) E[x²]; E[F²] = E[x²], as the text asks, needs (m/n)^¼ / √β.
+* "y / √α" on the shortcut: then E[S²] = √(n/m) E[x²], and α and β weigh no more. Here the shortcut has (m/n)^¼, too.
 * After the average pooling of a downsampling shortcut "c = α/4" in the formula, "numerator c = α" in the sentence. With
   c = α/4 the convolution's γ is 16 times that of the others, since the pooling of a centred signal conserves ς; so
   c = α, and the 4 is in the multiplier √(4/α) alone, where it undoes the pooling.
@@ -267,8 +265,7 @@ class RescaleNet(nn.Module):
 
     Args:
         depth, classes, width: as of `PreconditionedResNet`.
-        side: of the images, in pixels; up to 64 the stem is a 3 x 3 convolution of stride 1 with 16 channels, and
-            there is no max pooling.
+        side: of the images, in pixels; up to 64 the stem is a 3 x 3 convolution of stride 1, 16 channels, not pooled.
         dropout: rate before the last layer.
     """
 

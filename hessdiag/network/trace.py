@@ -109,8 +109,7 @@ def backpropagate(
 ) -> list[Tensor | None]:
     """Back-propagate cotangents (Q, B, *out) of the outputs, `at_once` together: (Q, *shape) gradients at each edge.
 
-    None where the outputs do not depend on it. In place of the outputs y may stand a place before them. A gradient of
-    an embedding may be sparse in torch.
+    None where the outputs do not depend on it. In place of the outputs y may stand a place before them.
     """
     if at_once is not None and len(cotangents) > at_once:
         return _in_pieces(y, edges, cotangents, at_once)
@@ -163,8 +162,7 @@ def leaves_of(root: Node | None) -> Iterator[Tensor]:
 
 def kept_aside(model: nn.Module) -> dict[int, str]:
     """Where modules keep tensors to be trained that they have not registered, as `blocks[0].weight`, by the id of these
-    or of what these were made of: `nn.Parameter(...).to(device)` is no parameter. What parameters had a part in is an
-    activation.
+    or of what these were made of: `nn.Parameter(...).to(device)` is none. What parameters made is an activation.
     """
     names, registered = dict[int, str](), set(map(id, model.parameters()))
     for path, attribute, value in attributes_of(model):
@@ -248,9 +246,8 @@ class _Watch:
         key = 0 if args else next(iter(kwargs), None)
         x = args[0] if args else kwargs.get(str(key))
         self.entered = self.edge = None
-        # Called by torch.vmap, the layer has no edge to differentiate at.
         if not torch.is_grad_enabled() or not isinstance(x, Tensor) or is_functorch_wrapped_tensor(x):
-            return None
+            return None  # under torch.vmap there is no edge to differentiate at
         if x.layout is not torch.strided:
             raise HessdiagError(f"{type(module).__name__} reads a sparse tensor: hand it a dense one, as of `to_dense`")
         if looks_up(module):
@@ -471,8 +468,7 @@ def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace
     """A traced pass of a few examples, and how embeddings are read.
 
     Those are names of blocks that one reads in some other way than row by row of an example, and paths of embeddings
-    that look (T,) rows up for all examples together: as long as these are traced, they write them for each. A model
-    that cannot take that is traced without embeddings.
+    that look (T,) rows up for all examples: while traced, they write them for each; a model may be traced without.
     """
     ruled = [block for block in blocks if block.structured]
     lookups = [block for block in ruled if block.looked_up]

@@ -24,8 +24,7 @@ def showing(progress: Progress, *, title: str, total: int | None = None) -> Iter
     """Show the steps that `announce` and `advance` name inside this context, `total` in all or as each phase announces.
 
     `progress` is None for a line in a terminal of what takes longer than a second, and elsewhere for one now and then
-    of what takes longer than ten; True for a line a step; False for silence; or a function that is called with the name
-    of each finished step.
+    of what takes longer than ten; True for a line a step; False for silence; or a function of each step's name.
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise HessdiagError(f"progress {progress!r}: pass True, or a function that is called after each step")

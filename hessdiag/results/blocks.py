@@ -97,8 +97,7 @@ class BlockReport(Record, BlockScaling):
         relative_ratio: ratio / geometric mean of the ratios of all weight blocks.
         products: matrix-vector products per example (or per batch) spent on the block; 0 for the closed form.
         ended: what came of the sampling: `"exact"` (nothing to sample), `"sampled"` (a fixed number of directions), and
-            where an `rtol` was asked for `"rtol"` (reached) or `"budget"` (it was not); `"unmeasured"` in a quick
-            diagnosis.
+            where an `rtol` was asked for `"rtol"` (reached) or `"budget"` (not); `"unmeasured"` in a quick one.
         trace: of the diagonal block, that of the mean loss; NaN where it is not exact: `hessdiag.sharpness` samples it.
     """
 

@@ -60,8 +60,7 @@ class Ratio(Record):
         before, after: the two values.
         value: after / before; 1 where both are zero, NaN where one is undefined or lost in sampling noise.
         relative: `value` over the median of the weights.
-        low, high: 95 % interval of `value`, log-normal, from the standard errors of both; equal to it where both
-            are exact.
+        low, high: 95 % interval of `value`, log-normal, from the standard errors of both; equal to it if exact.
     """
 
     before: float
@@ -91,8 +90,7 @@ class BlockChange(Record):
             `"gradients"` (ν), `"curvature"` (σ²), or `"nothing"`.
         score: |ln| of the ratio that the parameter is ranked by: that of E[W²] where the weights differ, else the
             relative one of ν, or of σ, the root of σ², where there is no ν; infinite where only one of two values is 0.
-        ratios: a `Ratio` for each of `QUANTITIES`; `curvature_scaling` is P σ² E[W²]², the curvature for a relative
-            change of the weights.
+        ratios: a `Ratio` for each of `QUANTITIES`; `curvature_scaling`, P σ² E[W²]², is for relative changes of W.
     """
 
     name: str

@@ -1,7 +1,6 @@
 """What a measurement found: a frozen record that prints itself as a table and travels as JSON.
 
-A report holds plain numbers (Python and NumPy, never tensors), so that it can be read, plotted and compared without
-torch.
+A report holds plain numbers (Python and NumPy, never tensors), to be read, plotted and compared without torch.
 """
 
 from __future__ import annotations
@@ -52,12 +51,10 @@ class Report(Printed, Record):
         method, method_reason: the algorithm that ran, and why it was picked.
         seed, batch_size, batches, outputs, rtol: settings; `batch_size` is the number of examples of all `batches`
             together, `outputs` the number of outputs of the network per example.
-        batches_read, batches_given: how many batches of the data were read, and how many there are: null where the data
-            does not say.
+        batches_read, batches_given: how many batches were read, and how many there are: null where nobody knows.
         device, dtype, versions: what it ran on.
         findings: what the rules have to say, gravest first.
-        signals, signals_missing: what runs through the network, on some examples of the first batch; None where it was
-            not measured, and why.
+        signals, signals_missing: what runs through the network, on some examples of the first batch; or None, and why.
         output_sq, output_variance: E[y^2] and E[y^2] - E[y]^2 of the network's outputs.
     """
 

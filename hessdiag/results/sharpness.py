@@ -67,8 +67,7 @@ class BlockSharpness(Record):
     def density(self, at: Array, *, below: bool = False) -> tuple[Array, Array]:
         """Share of eigenvalues above each number, or below, and its standard error over random starts, like `at`.
 
-        Of so few starts, ± 1.96 of it are a 95 % interval by Student's distribution. Without a density, or of one that
-        is rounding alone, it is refused.
+        Of so few starts, ± 1.96 of it are a 95 % interval by Student's t. Refused without a density beyond rounding.
         """
         if not self.nodes.size or not self.informative:
             why = "its products are rounding alone" if self.nodes.size else "pass density=True (--density)"

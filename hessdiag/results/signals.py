@@ -29,8 +29,7 @@ class LayerSignals(Record):
             keys), `"one key"`, `"astray"`, `"padding"` (of these into a softmax of one number, whose weights do not sum
             to 1 over what they mix, or are for padding alone), `"mixed"` (into a view that mixes axes), `"root"`
             (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), `"raw"` (it
-            reads inputs as they are, beside what others wrote), names of nonlinearities, and `"batch"` (torch's own
-            batch normalisation).
+            reads inputs as they are, beside what others wrote), names of nonlinearities, and `"batch"` (torch's own).
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
@@ -45,8 +44,7 @@ class LayerSignals(Record):
         on_share: share of values above 0.
         saturated: share of the units of a following tanh or sigmoid that are flat, above .99 of their range.
         phase_rms: rms of the argument of a following sine, in radians.
-        peaked: largest share of the rows of an attention that it makes queries or keys of, with more than .99 of their
-            weight on one key.
+        peaked: largest share of the rows of an attention that it makes queries or keys of, with .99 on one key.
     """
 
     path: str
@@ -100,14 +98,12 @@ class ParameterSignals(Record):
         cancelled: share of its rows or columns, where there are many, whose gradient is rounding alone.
         rows: of a table, how many get a gradient.
         radial: the largest of P ⟨W, g⟩² / (‖W‖² ‖g‖²) over a few random vectors sent back from the outputs as g: about
-            1 in general, 0 where the network does not change with the scale of W. NaN where it was not measured: no
-            normalisation follows.
+            1 in general, 0 where the network does not change with the scale of W. NaN where no normalisation follows.
         along: the same of the gradient of the batch's mean loss, wherever there is one.
         uses: what the network does with a parameter, read off the autograd graph: `"product"` (a matrix product or
             convolution with it), `"convolution"` (for the latter, too), `"output"` (one that writes the outputs),
             `"lookup"` (of its rows), `"branch"` (a gain of a residual branch), `"sum"` (with what is no parameter, as
-            of positions), `"one key"` (into attention to one key alone); empty for another free parameter, such as
-            a class token.
+            of positions), `"one key"` (into attention to one key alone); empty for others, such as a class token.
     """
 
     name: str
@@ -144,8 +140,7 @@ class Signals(Record):
     Attributes:
         examples: how many there were.
         initial_loss, initial_loss_stderr, typical_loss: mean loss, its standard error over the examples, their median.
-        chance_loss: loss of the best constant guess from the labels or targets alone; for other losses, of the mean
-            output. NaN where there is none.
+        chance_loss: loss of the best constant guess from the targets alone; or of the mean output; NaN without.
         loss_kind: `"cross-entropy"`, `"mse"` or `"other"`.
         scaled_loss: of a cross-entropy or mean squared error, the least at the outputs, their half, quarter and so on,
             where the gradient leaves room for much less than a constant guess.
@@ -165,8 +160,7 @@ class Signals(Record):
         summed: gradient in tensors of whose examples the loss is the sum over that in others, of which it is the mean.
         dropped, dropped_share: dropouts of nearly everything, or of the outputs, and the share that they drop.
         level: share of the loss that the mean of each example would take away, which outputs do not follow; else 0.
-        pull: how far outputs that are small are to go: rms of an example's loss gradient in a piece of them, or the
-            loss over its slope.
+        pull: how far small outputs are to go: rms of an example's loss gradient in a piece, or the loss over its slope.
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         fitted: the gravest finding about the network after those steps, if that loss is about the first one.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
@@ -174,16 +168,14 @@ class Signals(Record):
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
         chance_sq: E[y²] of that constant, for other losses.
-        unbounded, plunges: whether it falls without end as outputs rise, in proportion, or along its gradient, ever
-            faster.
+        unbounded, plunges: whether it falls without end as outputs rise, or along its gradient, ever faster.
         beyond: share of the targets outside of the range of the operation that bounds the outputs.
         apart: how far outputs are from targets, root mean square, where the loss is the mean distance; else 0.
         undefined: chance of a batch of such examples alone as have no finite loss of their own.
         shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
             "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
             next, or "past", of targets that are inputs, the one before.
-        unmoved: how many outputs, of few or of those that are alike for all examples, depend on no parameter, though
-            the loss would move them.
+        unmoved: how many outputs, of few or alike for all examples, depend on no parameter, though the loss pulls them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.
         one_frequency: name of a buffer (..., T, d) that changes along T and has two different columns at most.

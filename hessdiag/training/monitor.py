@@ -92,8 +92,7 @@ class Monitor:
     Training is not disturbed: losses and weights are the same, bit for bit, with and without it. The model is measured
     as `diagnose` does, as it trains: without dropout, and with batch normalisation by the statistics of the batch,
     through which derivatives go. Forward hooks of your own are called as well. What cannot be measured ends in one
-    warning, and training goes on without measurements; so does a log that fails. Under `torch.distributed`, rank 0
-    measures its own batch.
+    warning, and training goes on without; so does a log that fails. In `torch.distributed` rank 0 measures its batch.
 
     Args:
         model: that is trained; compiled and data-parallel ones are unwrapped.

@@ -168,8 +168,7 @@ def draw_layers(report: Report) -> Figure:
 
     A balanced network has each colour in a vertical line; the legend gives the largest over the smallest value among
     the weights. γ (blue) next to σ² (green) says how well the theory predicts the measurement. Biases are hollow and
-    learnable scalars small, on the row of their layer. Bars on σ² are ±1.96 standard errors. What is undefined or zero
-    is not drawn.
+    learnable scalars small, on the row of their layer. Bars on σ²: ±1.96 standard errors. Nothing undefined is drawn.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     table, rows = report.to_dataframe(), row_names(report.blocks)
@@ -303,8 +302,7 @@ def draw_heatmap(report: Report) -> Figure:
 def draw_init_check(check: InitCheck) -> Figure:
     """Draw the block maps of the initialisations, the most balanced first, each map over its own level.
 
-    A map whose diagonal has one colour belongs to an initialisation under which all layers are equally curved; see
-    `draw_heatmaps`.
+    A map whose diagonal has one colour is of an initialisation with equally curved layers; see `draw_heatmaps`.
     """
     check_kind("check", check, InitCheck, "pass what hessdiag.check_init returns")
     return draw_heatmaps([scheme.setups for scheme in check.schemes], relative=True)

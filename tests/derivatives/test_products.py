@@ -210,8 +210,7 @@ def test_a_tied_embedding_adds_up_and_no_gradient_is_formed_for_it(monkeypatch: 
     assert isinstance(tied, JacobianSum)
     torch.testing.assert_close(tied.gram(), formed.gram(), rtol=1e-11, atol=1e-11)
     torch.testing.assert_close(tied.cross(tied), formed.cross(formed), rtol=1e-11, atol=1e-11)
-    # Of a language model each takes T × V numbers.
-    monkeypatch.delattr(SampledSoftmaxFactor, "low_rank")
+    monkeypatch.delattr(SampledSoftmaxFactor, "low_rank")  # Of a language model each takes T × V numbers.
     assert tied.gram().shape == (B, 5, 5)
 
 

@@ -140,8 +140,7 @@ def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_k
     found = values_of(report)
     assert found["shift"] < 1e-12 * found["last.weight"]
     assert not report.skipped
-    # A parameter that the model itself reads in float32, as Mamba's step size is.
-    torch.manual_seed(0)
+    torch.manual_seed(0)  # A parameter that the model itself reads in float32, as Mamba's step size is.
     rule = lambda m, x: m.last((x.float() @ m.scale.float().T).tanh().to(x))  # noqa: E731
     report = hessdiag.diagnose(Net(rule, scale=parameter(3, 4), last=nn.Linear(3, 2)).double(), of(4)())
     assert not report.skipped
@@ -291,8 +290,7 @@ def test_weights_that_nothing_may_replace_or_that_two_names_hold_are_back_afterw
     model = Net(lambda m, x: m.layer(x) + (1 - 1e6 * (m.layer.weight - here).square().sum()).sqrt() - 1, layer=layer)
     report = hessdiag.diagnose(model, torch.randn(3, 3, dtype=torch.float64))
     assert [block.name for block in report.blocks] == ["layer.weight", "layer.bias"]
-    # Recurrent layers hold them by a list of their own, which follows.
-    first = nn.Linear(3, 3)
+    first = nn.Linear(3, 3)  # Recurrent layers hold them by a list of their own, which follows.
     two_names = Net(lambda m, x: m.first(x).tanh() @ m.turned, first=first, turned=first.weight)
     last = lambda m, x: m.last(m.cell(x.unsqueeze(2))[0][:, -1])  # noqa: E731
     recurrent = Net(last, cell=nn.GRU(1, 2, batch_first=True), last=zero(2, 2))

@@ -194,7 +194,6 @@ def beside_an_adapter(name: str) -> Signals:
 
 # rule, signals, severity or nothing, blocks, and a pattern of message and advice, each in a line
 TOLD: list[tuple[Any, ...]] = [
-    # What gets its gradient later can learn.
     ("HD401", network(weights={"l2": {"gradient": "later"}, "l3": ZERO}), ""),
     ("HD401", weights("l2", "l3", **DEAD), "fault"),
     # A bias beside a weight that cannot learn is named too, and makes it no graver.
@@ -203,7 +202,6 @@ TOLD: list[tuple[Any, ...]] = [
         r"^l2, l4.bias, l2.bias cannot learn: the gradient"),
     *(("HD401", plus(network(), parameters=(vector(f"l4.{name}", **STUCK, attribute=name),)), said)
         for name, said in (("bias", ""), ("length", "warning"))),
-    # Which of two that are alike is larger is chance: the first is named first.
     *(("HD112", layers(l2={"peaked": n}, l1={"peaked": 0.5}), "warning", (f"l{first}.weight", f"l{3 - first}.weight"))
         for n, first in ((0.7, 1), (0.8, 2))),
     # What is drawn anew follows the scheme of the others, and their fans: √(2 / 40).
@@ -216,11 +214,9 @@ TOLD: list[tuple[Any, ...]] = [
         **{f"l{i}": {"fan_in": n, "fan_out": 7, "weight_sq": 2 / n} for i, n in enumerate((10, 20, 80, 160, 320))},
     }), "warning", None, r"\n.*standard deviation 0\.224"),  # alone: another factor is zero
     ("HD104", residual(300.0), ""),  # more than two branches make of it
-    # Frozen amid layers that learn; a beginning, whose siblings learn; adapters, perhaps; and what is beside one.
     ("HD403", weights("l2", **KEPT), "warning"), ("HD403", weights("l0", **KEPT), ""),
     ("HD403", weights("l1", "l3", **KEPT), ""), ("HD403", beside_an_adapter("l2.a"), ""),
     ("HD403", beside_an_adapter("l3.a"), "warning"),
-    # What modules do beside their weights counts as it is measured.
     ("HD103", network(weights={f"l{i}": {"weight_sq": 0.1} for i in range(6)}, layers={
         f"l{i}": {"x_sq": min(1e3 ** (i - 1), 1e6), "out_sq": min(1e3**i, 1e6)} for i in range(1, 6)
     }), "warning", ("l1.weight", "l2.weight"), "grow"),
@@ -229,38 +225,29 @@ TOLD: list[tuple[Any, ...]] = [
         for n, said in ((1, ""), (4, "warning"))),
     *(("HD102", network(weights={"l2": {"weight_sq": 0.0, "gradient": gradient}}, layers=NO_SIGNAL), severity)
         for gradient, severity in (("some", ""), ("zero", "fault"))),
-    # What is lost between two layers is lost ahead of the second.
     ("HD102", network(layers=LOST | {"l2": {"out_varies": 0.5}}), "fault", ("l3.weight",)),
     ("HD102", network(layers=LOST | {"l2": {"out_varies": 0.0}}), "fault", ("l2.weight",)),
-    # A zero weight that learns opens the way to what reads zeros.
     ("HD401", network(weights={"l1": {"weight_sq": 0.0}, "l2": {"gradient": "later"}},
         layers={"l2": {"x_sq": 0.0, "sources": ("l1",)}}), ""),
     ("HD110", network(layers=DROWNED), ""),  # under no softmax
     ("HD110", relabelled(layers(l2={"x_varies": 0.0}), "relu", "softmax", paths=("l1",)), ""),
     # Over keys, as of heads that talk: what is read there sums to far less.
     ("HD110", relabelled(layers(l2={"x_varies": 5e-4, "x_sq": 1e-7}), "relu", "softmax", paths=("l1",)), ""),
-    # Small beside ε is a note down to a thousandth; one number alone is not small.
-    ("HD109", below_eps(4e-5), "note"),
+    ("HD109", below_eps(4e-5), "note"),  # Small beside ε is a note down to a thousandth; one number alone is not small.
     ("HD109", below_eps(1e-7), "warning", ("wte.weight", "norm.weight"), "so small"),
     ("HD109", below_eps(0.0), "warning", ("norm.weight",), "one alone"),
-    # One entry among a million is a note.
     *(("HD201", network(weights={"l2": {"kurtosis": n, "largest": 100.0}}), said)
         for n, said in ((63.0, "note"), (1100.0, "warning"))),
-    # Behind a gain of zero no gradient tells whether a weight is normalised; what adds up may be, ahead of the head.
     ("HD206", network(weights={"l2": {"weight_sq": 0.9, "along": math.nan}}), ""),
     *(("HD115", relabelled(network(layers={"l2": {"x_sq_last": 100.0}}), label, paths=("l4",)), said)
         for label, said in (("norm", ""), ("relu", "warning"))),
-    # A depthwise convolution is no larger than its inputs ask.
     ("HD206", network(depth=8, weights={"l2": THIN}), "warning"),
     ("HD206", network(depth=8, weights={"l2": THIN | {"kernel": 1, "weight_sq": 2.0}}), ""),
-    # A zero that stops all gradients is no decay.
-    ("HD103", layers(l0={"out_gradient_total": 0.0}), ""),
-    # What reads zeros learns once their writer does, to whom it sends a gradient.
+    ("HD103", layers(l0={"out_gradient_total": 0.0}), ""),  # A zero that stops all gradients is no decay.
     *(("HD401", network(weights={"l2": STUCK, "l1": {"gradient": gradient}},
         layers={"l2": {"x_sq": 0.0, "x_gradient_sq": 1e-3, "sources": ("l1",)}}), severity)
         for gradient, severity in (("some", ""), ("zero", "warning"))),
-    # A gated network is no plain chain, and means add up.
-    ("HD103", chain(1e5), "warning"),
+    ("HD103", chain(1e5), "warning"),  # A gated network is no plain chain, and means add up.
     ("HD103", replace(chain(1e5), parameters=tuple(replace(p, mean=p.weight_sq**0.5) for p in chain(1e5).parameters)),
         "warning", None, "\nDraw .* around zero"),
     ("HD103", relabelled(chain(1e5), "relu", "gate", paths=("l3",)), ""),
@@ -274,9 +261,7 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD206", network(weights={"l2": {"weight_sq": 0.9, "kind": "Embedding"}}), ""),  # codes to compare with
     *(("HD204", weights("l1", "l2", **KERNEL | {"shape": (2, 2, 3, 3), "numel": n}, fan_in=2, fan_out=2), said)
         for n, said in ((36, ""), (3600, "warning"))),  # in small ones it is chance
-    # The last of its siblings may have no reader.
     ("HD403", weights("l3", gradient="none"), "warning"), ("HD403", weights("l5", gradient="none"), "note"),
-    # A loss that asks for nothing or the opposite is told without a layer.
     *((("HD113", network(**{field: number}), severity, ()))
         for field, below, above in (("swing", 0.051, 0.049), ("learnable", 1.1e-3, 0.9e-3), ("agrees", -0.39, -0.41))
         for number, severity in ((below, ""), (above, "warning"))),
@@ -296,11 +281,9 @@ def test_exceptions_severities_and_words(row: tuple[Any, ...]) -> None:
 LARGE = {"weight_sq": 2.0}  # which ReLUs take back, and of which a larger output remains
 # signals, and what is said of them: rule, severity, and the first of the blocks
 FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
-    # A plain chain is healthy, also where sampling explains its loss.
-    (network(), []),
+    (network(), []),  # A plain chain is healthy, also where sampling explains its loss.
     *((network(initial_loss=2.3 * 2.5, initial_loss_stderr=2.0, typical_loss=loss), found)  # of half of the examples
         for loss, found in ((2.0, []), (4.0, [("HD101", "note", "l0.weight")]))),
-    # Skewed labels are the bias of the head.
     (plus(network(initial_loss=10.0, output_sq=0.1), parameters=(vector("head.bias"),)),
         [("HD101", "warning", "head.bias")]),
     # An effect is left out and lends its gravity to the cause, but for one whose size that does not account for.
@@ -308,17 +291,14 @@ FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
         [("HD202", "fault", "l2.weight")]),
     (network(weights={"l2": LARGE}, layers={"head": {"out_sq": 2.0 * 100}}, initial_loss=2.3 * 16),
         [("HD101", "fault", "head.weight"), ("HD202", "warning", "l2.weight")]),
-    # A target that the output sees is a fault whatever the loss is, unless a layer that is misplaced shows it.
     (network(shown="ahead", initial_loss=0.1), [("HD116", "fault")]),
     (network(shown="own", initial_loss=0.1), [("HD116", "fault")]),
     (relabelled(network(shown="ahead"), "relu", "astray", paths=("l2",)), [("HD114", "fault", "l2.weight")]),
     (network(unmoved=1), [("HD401", "warning")]),
     (network(unregistered=("w (random)",)), [("HD404", "warning", "w (random)")]),
     (network(unregistered=("random_features",)), [("HD404", "fault", "random_features")]),
-    # Dead units of a network that has learnt are a note, and attention of what a skip carries past it.
     (network(layers={"l0": {"peaked": 0.5, "x_sq": 4.1}}), [("HD112", "note", "l0.weight")]),
     (network(layers={"l2": {"on_share": 0.0}}, initial_loss=0.1), [("HD402", "note", "l2.weight")]),
-    # A dead layer explains zero gradients around it, and no others.
     (network(weights={"l1": STUCK, "l4": STUCK}, layers={"l2": {"on_share": 0.0}, "l4": {"x_sq": 0.0}}),
         [("HD402", "fault", "l2.weight")]),
 ]  # fmt: skip
@@ -442,6 +422,7 @@ ENDS: dict[str, tuple[list[nn.Module], bool]] = {  # what a network ends in, and
     "softplus": ([nn.Softplus()], True), "exp": ([networks.Net(lambda _, x: x.exp())], True),
     "normalisation": ([networks.Net(lambda _, x: F.normalize(x, dim=1))], True),
     "clamp of a exp": ([networks.Net(lambda _, x: x.exp().clamp(min=1e-4))], True),
+    "cosine": ([networks.Net(lambda _, x: F.cosine_similarity(x[:, None], x[:, None] + torch.eye(3), dim=2))], True),
     "Div": ([networks.Net(lambda _, x: x / 2)], False), "Addmm": ([], False),
 }  # fmt: skip
 
@@ -1110,6 +1091,14 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"{count} outputs with one target", lambda count=count: nn.Linear(4, count), (X, X[:, :1].sin()), F.mse_loss,
         said) for count, said in ((1, ""), (3, "HD113"))),
     *((f"class {of}", lambda: nn.Linear(4, 3), (X, T * of), None, said) for of, said in ((1, ""), (0, "HD113"))),
+    *((f"a second branch, {raw}", lambda raw=raw: net(lambda m, x: torch.cat([m.f(m.n(x)), m.g(x if raw else m.n(x))],
+        1), f=nn.Linear(4, 3), g=nn.Linear(4, 3), n=nn.LayerNorm(4)), (99 * X, T), None, said)
+        for raw, said in (("", ""), ("raw", "HD105"))),
+    *((f"a cross-entropy of {kind}", lambda: nn.Linear(4, 3), (X, t), F.cross_entropy, said) for kind, t, said in ((
+        "shares", X[:, :3].softmax(1), ""), ("numbers", X[:, :3], "HD113"))),
+    *((f"padded words, read at {at}", lambda at=at: net(lambda m, x: m.f(m.r(m.t(x))[0][:, at]), t=nn.Embedding(9, 4),
+        r=nn.GRU(4, 5, batch_first=True), f=nn.Linear(5, 3)), (F.pad(WORDS, (0, 40)), T), None, said)
+        for at, said in ((7, ""), (-1, "HD120"))),
     *((f"states from {start} on", lambda start=start: net(lambda m, x: m.f(m.r(m.t(x))[0][:, start : start + 7]),
         t=nn.Embedding(9, 4), r=nn.GRU(4, 5, batch_first=True), f=nn.Linear(5, 9)), (WORDS, WORDS[:, 1:]), lambda
         y, t: F.cross_entropy(y.flatten(0, 1), t.flatten()), said) for start, said in ((0, ""), (1, "HD116"))),

@@ -191,7 +191,8 @@ def test_what_a_matrix_is_for_is_read_off_the_graph() -> None:
 
 
 def test_a_module_with_an_activation_of_its_own_writes_nothing_linear() -> None:
-    for inner, label in ((F.leaky_relu, ()), (lambda x: 2 * x.unflatten(1, (2, 2)).flatten(1), ("linear",))):
+    linear = lambda x: 2 * x.unflatten(1, (2, 2)).flatten(1)  # noqa: E731
+    for inner, label in ((F.leaky_relu, ()), (lambda x: (x.relu() + x.sin()) / 2, ()), (linear, ("linear",))):
         own = Net(lambda m, x, inner=inner: inner(F.linear(x, m.weight)), weight=nn.Parameter(torch.randn(4, 4)))
         assert by_path(signals_of(nn.Sequential(own, nn.Linear(4, 2)), torch.randn(5, 4)))["0"].labels == label
 

@@ -245,7 +245,6 @@ def test_inference_mode_and_autocast_are_left_and_entered_again() -> None:
         assert model(x).dtype == torch.bfloat16
         assert hessdiag.diagnose(model, x) == expected
         assert torch.is_autocast_enabled("cpu")
-    # As `accelerate.Accelerator.prepare` leaves a model that is trained in mixed precision.
     model, x = nn.Linear(3, 2), torch.ones(1, 3)
     model._original_forward = model.forward  # type: ignore[assignment]
     model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)  # type: ignore[method-assign]

@@ -206,16 +206,14 @@ def test_what_is_gone_is_said_first_and_only_where_signals_are_known() -> None:
 
 
 @pytest.mark.parametrize(("rule", "was", "changed", "has", "expected"), [
-    # A repair that brings a warning is one,
-    ("HD202", "fault", {"weight_sq": 0.02}, "note", ("HD601", "note")),
+    ("HD202", "fault", {"weight_sq": 0.02}, "note", ("HD601", "note")),  # A repair that brings a warning is one,
     ("HD202", "note", {"weight_sq": 0.02}, "note", ("HD601", "warning")),
     ("HD202", "note", {"weight_sq": 0.02}, "warning", ("HD601", "warning")),
     # and so are weights of which only a note was known,
     ("HD206", "note", {"weight_sq": 0.02}, None, ("HD601", "warning")),
     ("HD206", "note", {"weight_sq": 0.0}, None, ("HD601", "warning")),
     ("HD206", "warning", {"weight_sq": 0.0}, None, ("HD601", "note")),
-    # but not gradients after the repair of inputs.
-    ("HD105", "warning", {"nu": 1e4}, None, ("HD602", "note")),
+    ("HD105", "warning", {"nu": 1e4}, None, ("HD602", "note")),  # but not gradients after the repair of inputs.
     ("HD105", "note", {"nu": 1e4}, None, ("HD602", "warning")),
 ])  # fmt: skip
 def test_changes_beside_a_repair(rule: str, was: Severity, changed, has: Severity | None, expected) -> None:

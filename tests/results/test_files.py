@@ -72,8 +72,7 @@ def test_links_and_pipes_stay_what_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "elsewhere" / "real").read_text() == "text"
     assert sorted(os.listdir(tmp_path)) == ["elsewhere", "link"]
-    # So is /dev/null, which a replacement by a file would break for the whole machine.
-    pipe = tmp_path / "pipe"
+    pipe = tmp_path / "pipe"  # So is /dev/null, which a replacement by a file would break for the whole machine.
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
