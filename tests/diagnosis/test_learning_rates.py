@@ -177,7 +177,7 @@ def test_the_walk_goes_on_while_a_rate_rises_and_says_where_it_rises_to_the_end(
     told = repr(hessdiag.LearningRates(rates=rates, model="M", loss="mse"))
     assert "! The rate of SGD still rises along the steps: pass more steps." in told
     assert "of Adam still" not in told
-    unsure = {key: replace(rate, halves=(1.0, math.nan)) for key, rate in rates.items()}
+    unsure = {key: replace(rate, stderr=1.0, halves=(1.0, math.nan)) for key, rate in rates.items()}
     assert "! The rate of SGD and Adam is not" in repr(hessdiag.LearningRates(rates=unsure, model="M", loss="mse"))
     walked = walked_rates(["sgd"], iter([(Along(-1.0, 1.0), flat)] * 2 + [(Along(2.0, 1.0), flat)] * 30), 4, examples=8)
     assert len(walked["sgd"].steps) == 32  # at first the loss did not fall

@@ -44,9 +44,14 @@ def yolo2_conf_norm(planted):
         with torch.no_grad(): return sum(float(mk(False)(m(data(9000 + k)[0]), data(9000 + k)[1])) for k in range(3)) / 3
     return dict(model=TinyYolo, data=data, loss=mk(planted), lr=2e-3, diag={}, metric=ref)
 
+def shapes(s, n, hw=16):
+    yy, xx = torch.meshgrid(torch.arange(hw), torch.arange(hw), indexing="ij"); lab = torch.zeros(n, hw, hw, dtype=torch.long)
+    for j in range(3):
+        c = R(s * 7 + j, hw, (n, 2)); r = 2 + R(s * 7 + 3 + j, 3, (n,)); m = ((yy - c[:, 0, None, None]).abs() <= r[:, None, None]) & ((xx - c[:, 1, None, None]).abs() <= r[:, None, None]); lab[m] = j + 1
+    pal = torch.tensor([[0., 0, 0], [1, 0, .3], [0, 1, .3], [.3, .3, 1]]); return pal[lab].permute(0, 3, 1, 2) + T(s + 1, n, 3, hw, hw, k=.3), lab
+
 @case("https://github.com/Project-MONAI/MONAI/issues/4650", "alpha_extended (B,1,S) times wasserstein map (B,S) broadcasts to (B,B,S)", "GeneralizedWassersteinDiceLoss: alpha * (1 - wasserstein_distance_map)")
 def gwdl_broadcast(planted):
-    from nets_f import shapes
     Mx = torch.tensor([[0., 1, 1, 1], [1, 0, .5, .5], [1, .5, 0, .5], [1, .5, .5, 0]])
     class UNet(nn.Module):
         def __init__(s):
