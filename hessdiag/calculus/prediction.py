@@ -109,7 +109,7 @@ def predict(
     Args:
         model: any module, also on the meta device; it is traced, never run.
         inputs: shape of one example, such as `(3, 32, 32)`, for inputs N(0, 1); or example inputs as `diagnose` takes
-            them, whose second moments are used (on the meta device N(0, 1) is assumed, of token ids independence).
+            them, whose second moments are used (on the meta device N(0, 1) is assumed, and independent token ids).
         init: a scheme of `hessdiag.init`, as if it had been applied; None for the weights as they are, or PyTorch's
             defaults where they are on the meta device.
         loss: `"random-quadratic"`, `"cross-entropy"` (random labels) or `"mse"` (targets N(0, 1)).

@@ -225,8 +225,8 @@ class Walk:
         kept = matching(blocks, list(trained))
         self.start: Values = {name: value for name, value in trained.items() if name in kept}
         few, u = batch.narrow(0, COMPARED), {name: torch.ones_like(value) for name, value in self.start.items()}
-        one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))  # of no_grad
-        self.forward_mode = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())
+        one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
+        self.forward_mode = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())  # differ by no_grad
 
     def steps(self, pairs: Iterable[Pair]) -> Iterator[tuple[Along, Along]]:
         """Measure along the gradient of the first batch of each pair, and along Adam's direction, on the second."""

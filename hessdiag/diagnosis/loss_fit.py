@@ -161,7 +161,7 @@ def _of_constant(
     loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound | None, *, free: bool, tried: Any
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
-    from there if the loss is not `tried` on few outputs and targets; of log-probabilities, not `free`, means or equals.
+    from there if the loss is not `tried` on few examples; if not `free`, of log-probabilities mean or equal ones.
 
     NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0.
     """
