@@ -32,10 +32,9 @@ from hessdiag.curvature.norms import Curvature, mean_of, pair_sums, rounding_of,
 from hessdiag.data.batch import Batch
 from hessdiag.data.memory import MemoryBudget, Sums, is_out_of_memory, sum_over
 from hessdiag.data.seeds import gaussians, stream
-from hessdiag.derivatives.backward import FunctionalModel, block_vjps, logits_call, outputs_and_tangent
-from hessdiag.derivatives.losses import CrossEntropy, sides_of, unit_cotangents
+from hessdiag.derivatives.backward import FunctionalModel, block_vjps, outputs_and_tangent
+from hessdiag.derivatives.losses import sides_of, unit_cotangents
 from hessdiag.derivatives.problem import Problem
-from hessdiag.derivatives.sampled_softmax import SampledSoftmax
 from hessdiag.network.blocks import block_parameter
 from hessdiag.network.trace import SENT_AT_ONCE, Trace
 from hessdiag.parallel.progress import advance, announce
@@ -43,7 +42,6 @@ from hessdiag.results.numbers import Array
 
 BASIS = 8  # vectors: deep ReLU networks at initialisation have K_l of rank 1 to 3
 SCALED_BY = 4  # examples with a direction each that tell tr(K_l)
-MANY_CLASSES, MANY_POSITIONS = 1024, 16  # from which classes are drawn
 FEWEST, MOST = 6, 24  # directions of an example, where nothing is asked for
 SPREAD_OVER = 28.0  # over the root of the number of examples: directions that leave about 7 % in blocks of high rank
 LEAST = 4  # directions that tell their own variance
@@ -84,7 +82,7 @@ def _measure(problem: Problem, memory: MemoryBudget, directions: Directions, see
     """All norms and their standard errors, in as many equal rounds as it takes for an example's directions to fit."""
     sides, fixed, shape = sides_of(problem.loss), directions.fixed, problem.shape
     together = shape.most_cotangents(memory.total)
-    most = max(together, shape.most_in_pieces(memory.total, drawn=may_draw_classes(problem)))
+    most = max(together, shape.most_in_pieces(memory.total))
     rounds = -(-directions.random // max(LEAST, most // sides - fixed))
     each = max(LEAST, -(-directions.random // rounds))
     cotangents = (each + fixed) * sides
@@ -150,15 +148,9 @@ class Directions:
         """Vectors of the basis."""
         return 0 if self.basis is None else len(self.basis)
 
-    def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor | SampledSoftmax:
+    def cotangents(self, problem: Problem, part: Batch, seen: Trace, seed: int) -> Tensor:
         """What is sent back for a part whose forward pass has been `seen`, the basis first."""
         y, loss, count = seen.y.detach(), problem.loss, self.random
-        if may_draw_classes(problem) and logits_call(problem.model, seen) is not None:  # a linear layer writes logits
-            assert isinstance(loss, CrossEntropy)
-            weights = loss.label_weights(y, part.targets) if loss.class_dim % y.dim() == y.dim() - 1 else None
-            if weights is not None:  # of one label a position: cotangents φ with E φφᵀ = S
-                name = f"classes, {self.name},"
-                return SampledSoftmax.draw(y, weights, count=count, seed=seed, name=name, examples=part.numbers)
         z = gaussians(seed, f"sketches, {self.name},", part.numbers, (count, *y.shape[1:])).to(y)
         if self.basis is not None:
             first = part.offset - problem.batch.offset
@@ -236,11 +228,3 @@ def weight_jvps(
             value = at[block.name]
             along[block.name] = torch.outer(one.to(value) * scale, other.to(value)).view(value.shape)
         yield outputs_and_tangent(network, at, along, part, forward_mode=True)
-
-
-def may_draw_classes(problem: Problem) -> bool:
-    """Whether sizes allow it: a layer writes many classes at many positions, and all blocks have a rule."""
-    shape = problem.shape
-    fits = shape.returned == shape.outputs and shape.positions >= MANY_POSITIONS
-    many = isinstance(problem.loss, CrossEntropy) and shape.outputs >= MANY_CLASSES * shape.positions
-    return fits and many and all(block.structured and block.kind != "scalar" for block in problem.blocks)

@@ -10,22 +10,23 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 import torch
+import torch._decomp.decompositions
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.func import functional_call, vjp, vmap
+from torch.overrides import TorchFunctionMode
 
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
 from hessdiag.derivatives.losses import Loss
-from hessdiag.derivatives.sampled_softmax import SampledSoftmax, SampledSoftmaxFactor
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.torch_state import jvp
-from hessdiag.network.trace import LayerCall, Trace, backpropagate, gradients_of, writes_outputs
+from hessdiag.network.trace import LayerCall, Trace, backpropagate, gradients_of
 
 Values = dict[str, Tensor]
 
@@ -34,57 +35,44 @@ PIECE = 2**22  # bytes of the factors that are multiplied at once, where J is fo
 
 
 def block_vjps(
-    model: nn.Module, part: Batch, blocks: Sequence[Block], traced: Trace, cotangents: Tensor | SampledSoftmax, *,
+    model: nn.Module, part: Batch, blocks: Sequence[Block], traced: Trace, cotangents: Tensor, *,
     at_once: int | None = None,
 ) -> Iterator[Jacobian | None]:  # fmt: skip
     """For each block, cotangent^T ∂y/∂W of C cotangents (C, B, *out) for B examples; None where y does not depend on W.
 
     Layers with a structural rule share the backward passes, `at_once` cotangents at a time. So do other blocks of a
     single example, where a parameter's gradient is its Jacobian; of several examples they go through
-    `functional_jacobians`. With sampled classes there must be none of these, and a `logits_call`.
+    `functional_jacobians`.
     """
     unruled = [block for block in blocks if _has_no_rule(block)] if part.size == 1 else []
-    inner, calls, phis = [*traced.calls], [*traced.calls], list[Tensor | SampledSoftmax | None]()
-    start: Tensor | GradientEdge = traced.y
-    if isinstance(cotangents, Tensor):
-        sent = cotangents
-    else:  # from the input of the layer that writes the logits
-        head = logits_call(model, traced)
-        assert head is not None
-        assert head.input_edge is not None
-        weight = model.get_submodule(head.owner).get_parameter("weight").detach()
-        start, sent = head.input_edge, cotangents.through(weight).view(len(cotangents), *head.x.shape)
-        inner = [call for call in inner if call is not head]
-        calls, phis = [head, *inner], [cotangents]
-    edges = [call.output_edge for call in inner]
+    edges = [call.output_edge for call in traced.calls]
     edges += [get_gradient_edge(block_parameter(model, block)) for block in unruled]
     convolved = [call for call in traced.calls if isinstance(model.get_submodule(call.owner), CONVOLUTIONS)]
     if sum(call.output_shape.numel() for call in convolved) >= CONVOLVED * part.size:
         at_once = 1  # several are slower: PyTorch loops over them for a convolution, and copies them
-    found = backpropagate(start, edges, sent, at_once=at_once)
-    pairs = zip(unruled, found[len(inner) :], strict=True)
+    found = backpropagate(traced.y, edges, cotangents, at_once=at_once)
+    count = len(traced.calls)
+    pairs = zip(unruled, found[count:], strict=True)
     own = {block.name: None if g is None else g.detach().reshape(1, len(g), -1) for block, g in pairs}
-    yield from jacobians_of(model, part, blocks, calls, [*phis, *found[: len(inner)]], cotangents, own)
-
-
-def logits_call(model: nn.Module, traced: Trace) -> LayerCall | None:
-    """The one call of a linear layer that writes the outputs, if there is one."""
-    writing = [call for call in traced.calls if writes_outputs(traced.y, call.output_edge)]
-    return writing[0] if len(writing) == 1 and type(model.get_submodule(writing[0].owner)) is nn.Linear else None
+    yield from jacobians_of(model, part, blocks, traced.calls, found[:count], cotangents, own)
 
 
 def jacobians_of(
     model: nn.Module, part: Batch, blocks: Sequence[Block], calls: Sequence[LayerCall],
-    phis: Sequence[Tensor | SampledSoftmax | None], cotangents: Tensor | SampledSoftmax,
+    phis: Sequence[Tensor | None], cotangents: Tensor,
     own: Mapping[str, Tensor | None] | None = None,
 ) -> Iterator[Jacobian | None]:  # fmt: skip
     """As `block_vjps`, with gradients at hand: `phis` in the outputs of the traced `calls`, `own` in parameters."""
     dense = dict(own or {})
+    unrolled = dict[str, Jacobian]()
     if others := [block for block in blocks if _has_no_rule(block) and block.name not in dense]:
-        assert isinstance(cotangents, Tensor)
-        dense |= functional_jacobians(model, others, part, cotangents)
+        unrolled = recurrent_jacobians(model, others, part, cotangents)
+        if others := [block for block in others if block.name not in unrolled]:
+            dense |= functional_jacobians(model, others, part, cotangents)
     for block in blocks:
-        if _has_no_rule(block):
+        if block.name in unrolled:
+            yield unrolled.pop(block.name)
+        elif _has_no_rule(block):
             J = dense.pop(block.name)
             yield None if J is None else DenseJacobian.of(J)
         else:
@@ -97,22 +85,19 @@ def _has_no_rule(block: Block) -> bool:
 
 
 def block_jacobian(
-    model: nn.Module, block: Block, calls: Sequence[LayerCall], phis: Sequence[Tensor | SampledSoftmax | None], *,
+    model: nn.Module, block: Block, calls: Sequence[LayerCall], phis: Sequence[Tensor | None], *,
     examples: int,
 ) -> Jacobian | None:  # fmt: skip
     """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
 
-    `phis` are for each call the (C, *output shape) gradients of C outputs in its output, the sampled classes, or None.
+    `phis` are for each call the (C, *output shape) gradients of C outputs in its output, or None.
     """
     parts: list[Jacobian] = []
     for call, phi in zip(calls, phis, strict=True):
         if phi is None or call.owner not in block.owners:
             continue
         module = model.get_submodule(call.owner)
-        if isinstance(phi, SampledSoftmax):
-            u = call.x.reshape(examples, -1, call.x.shape[-1]).mT
-            parts.append(SampledSoftmaxFactor.of(u if block.kind == "weight" else torch.ones_like(u[:, :1]), phi))
-        elif block.kind == "bias":
+        if block.kind == "bias":
             parts.append(DenseJacobian.of(by_site(module, phi, examples=examples).sum(dim=3)))
         elif isinstance(module, nn.Embedding):
             parts.append(lookup_jacobian(module, call.x, phi, examples=examples))
@@ -224,6 +209,56 @@ def unfold(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor) -> Tensor:
         x = x.unfold(2 + axis, reach, module.stride[axis])[..., :: module.dilation[axis]]
     sites, kernel = tuple(range(2, 2 + spatial)), tuple(range(2 + spatial, 2 + 2 * spatial))
     return x.permute(0, 1, *kernel, *sites).flatten(2 + spatial).flatten(1, 1 + spatial)  # (N, in k, T)
+
+
+APART: Any = torch._decomp.decompositions  # recurrent layers and cells as torch computes them without a kernel
+UNROLLED = {
+    torch.lstm: APART.lstm_impl, torch.gru: APART.gru_impl,
+    torch.rnn_tanh: APART.rnn_tanh_input, torch.rnn_relu: APART.rnn_relu_input,
+    torch.lstm_cell: lambda x, h, w, v, b, c: APART.lstm_cell(F.linear(x, w, b), *h, v, c, None, 1),
+    torch.gru_cell: lambda x, h, w, v, b, c: APART.gru_cell(F.linear(x, w, b), h[None], w, b, v, c)[0],
+}  # fmt: skip
+
+
+class _Unrolled(TorchFunctionMode):
+    """Take recurrent layers apart into linear maps; of each what it reads, its parameters, and where it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maps: list[tuple[Tensor, tuple[Tensor | None, ...], GradientEdge]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in UNROLLED and not isinstance(args[3], list):  # else its sequences are packed
+            with self:  # of inputs that need no gradient PyTorch would call a kernel
+                return UNROLLED[func](args[0] if args[0].requires_grad else args[0].clone().requires_grad_(), *args[1:])
+        written = func(*args, **(kwargs or {}))
+        if func is F.linear and written.requires_grad:
+            self.maps.append((args[0].detach(), args[1:], get_gradient_edge(written)))
+        return written
+
+
+def recurrent_jacobians(
+    model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor
+) -> dict[str, Jacobian]:
+    """As `block_vjps`, of blocks that recurrent layers alone hold, where these read (steps, examples, features)."""
+    recurrent = (nn.RNNBase, nn.RNNCellBase)
+    own = [b for b in blocks if all(isinstance(model.get_submodule(owner), recurrent) for owner in b.owners)]
+    if not own or part.size == 1:
+        return {}
+    with _Unrolled() as unrolled:
+        y = part.call(model)
+    phis = backpropagate(y, [edge for *_, edge in unrolled.maps], cotangents)
+    maps = [(x, held, phi) for (x, held, _), phi in zip(unrolled.maps, phis, strict=True) if phi is not None]
+    found = dict[str, Jacobian]()
+    for block in own:
+        parameter = block_parameter(model, block)
+        sent = [(x, phi) for x, held, phi in maps if any(each is parameter for each in held)]
+        if sent and all(x.shape[-2] == part.size for x, _ in sent):
+            u = torch.cat([x.reshape(-1, *x.shape[-2:]) for x, _ in sent]).permute(1, 2, 0)
+            rows = torch.cat([phi.reshape(len(phi), -1, *phi.shape[-2:]) for _, phi in sent], dim=1).permute(2, 0, 3, 1)
+            J: Any = LowRankJacobian.of(u, rows) if block.kind == "weight" else DenseJacobian.of(rows.sum(dim=3))
+            found[block.name] = J
+    return found
 
 
 # --- The model as a pure function of chosen blocks; every other parameter is a constant ------------------------------

@@ -59,6 +59,10 @@ class Loss:
         """What the loss's author gets for all examples together, a scalar."""
         return self.value(y, targets).mean()
 
+    def at_once(self, y: Tensor, targets: Tensor | None) -> Loss:
+        """The same, called with all examples of a batch where it is the mean of theirs."""
+        return self
+
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         """Loss of each example, shape (B,)."""
         raise NotImplementedError
@@ -252,16 +256,6 @@ class CrossEntropy(Loss):
             return y.new_full((len(targets),), y[0].numel() // y.shape[self.class_dim])
         return self._counted(y, targets).reshape(len(targets), -1).sum(dim=1)
 
-    def label_weights(self, y: Tensor, targets: Tensor | None) -> Tensor | None:
-        """w (B, *positions) with gradients w (p − e_c) of one class c a position; None where targets are no indices.
-
-        w is zero at positions that are left out; the Hessian there is w (diag(p) − p pᵀ).
-        """
-        if targets is None or self.label_smoothing or is_like_outputs(y, targets):
-            return None
-        counted = self._counted(y, targets)
-        return counted * self._shares(y, targets, counted.dim())
-
     def _classes_last(self, values: Tensor, y: Tensor) -> Tensor:
         """A view of values like `y`, or of several like it, with the classes in the last dimension."""
         return values.movedim(self.class_dim % y.dim() - y.dim(), -1)
@@ -337,6 +331,12 @@ class CallableLoss(Loss):
     def together(self) -> BatchLoss:
         """The same function of a whole batch."""
         return BatchLoss(self.function, self.reading)
+
+    def at_once(self, y: Tensor, targets: Tensor | None) -> Loss:
+        with suppress(*REFUSALS):  # unless it reads one example at a time
+            if _alike(Loss._gradient(self.together, y, targets)[1], Loss._gradient(self, y, targets)[1]):
+                return self.together
+        return self
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         rows = [slice(b, b + 1) for b in range(len(y))]
@@ -610,6 +610,8 @@ def chance_loss(loss: Loss, y: Tensor, targets: Tensor | None) -> tuple[str, flo
     """
     if targets is None:
         return "other", math.nan
+    if isinstance(loss, MeanLoss):
+        return chance_loss(loss.loss, y[0], targets)
     if isinstance(loss, MeanSquaredError):
         return "mse", _of_values(targets.detach().double())
     if type(loss) is not CrossEntropy or loss.label_smoothing or loss.weight is not None or loss.reduction != "mean":

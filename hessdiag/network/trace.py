@@ -31,7 +31,8 @@ SENT_AT_ONCE = 4  # cotangents at a time where all do not fit into memory togeth
 BATCHED = "pass a batch (B, ...) of what the model reads, in its dtype; images are (B, channels, height, width)"
 HERE, TORCH = Path(__file__).parents[1], Path(torch.__file__).parent
 APART = "pass inputs and targets apart, diagnose(model, inputs, targets), or ((x, y) for x, y, *_ in loader), and"
-APART += " arguments by name as one dict; a list that is one of them, as (inputs,)"
+APART += " arguments by name as one dict; a list that is one of them, as (inputs,); what a training step makes of a"
+APART += " batch as a module whose forward returns the loss, loss='model' (--loss model)"
 
 
 def owners_of(blocks: Iterable[Block]) -> list[str]:
@@ -321,7 +322,6 @@ class NetworkShape:
     looked_up: int = 0  # elements that embeddings write, per example
     returned: int = 0  # outputs that a layer itself writes, not what is computed of that
     parameters: int = 0  # bytes of all of them
-    positions: int = 0  # at which a layer writes outputs
 
     def bytes_per_example(self, cotangents: int) -> int:
         """Memory of one example when `cotangents` are back-propagated at once to every layer."""
@@ -338,12 +338,9 @@ class NetworkShape:
         more = self.bytes_per_example(1) - self.bytes_per_example(0)
         return max(0, memory * 3 // 4 - self.bytes_per_example(0)) // max(more, 1)  # the rest is for what is passing
 
-    def most_in_pieces(self, memory: int, *, drawn: bool = False) -> int:
-        """Cotangents of one example that can be sent back `SENT_AT_ONCE` at a time.
-
-        Where they are `drawn`, those in the outputs are not held.
-        """
-        held = self.written - self.returned + self.dense - drawn * self.outputs
+    def most_in_pieces(self, memory: int) -> int:
+        """Cotangents of one example that can be sent back `SENT_AT_ONCE` at a time."""
+        held = self.written - self.returned + self.dense
         return max(0, memory * 7 // 8 - self.bytes_per_example(SENT_AT_ONCE)) // max(self.element_size * held, 1)
 
     def chunk(self, cotangents: int, *, memory: int) -> int:
@@ -384,7 +381,6 @@ def run_dry(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> DryRun:
         dense=sum(block.numel for block in blocks if not block.structured or block.name in unread),
         looked_up=sum(math.prod(call.output_shape) // few.size for call in seen.calls if call.input_edge is None),
         returned=sum(math.prod(shape) // few.size for shape in writing),
-        positions=sum(math.prod(shape[:-1]) // few.size for shape in writing),
         parameters=sum(parameter.nbytes for parameter in model.parameters()),
     )  # fmt: skip
     read = [replace(block, structured=False) if block.name in unread else block for block in blocks]
@@ -492,6 +488,7 @@ SCALE = "these are too large, or out of its range: scale or clamp them"
 HINTS = {
     "div": "add a small number to what it divides by", "softmax": "leave an entry of every row unmasked",
     "log": "take it of a softmax or sigmoid, or add a small number to what is above zero",
+    "nll_loss_forward": "look for labels that are all left out (-100)",
     "xlogy": "hand kl_div targets from 0 to 1, or logarithms and `log_target=True`",
 }  # fmt: skip
 

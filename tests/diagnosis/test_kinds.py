@@ -1,7 +1,7 @@
 """Every kind of model, embeddings too, is measured right, against dense rows, or refused in one line."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,7 +18,7 @@ from hessdiag.network.blocks import find_blocks
 from hessdiag.network.trace import run_dry
 from tests.embeddings import EMBEDDINGS, EXAMPLES, GAUSS_NEWTON_ONLY, Made
 from tests.kinds import KINDS, REFUSED, CubeOnce, Kind, own_function, rows
-from tests.networks import BUILDERS
+from tests.networks import BUILDERS, Net
 from tests.oracles import DENSE, equals_dense, frobenius_sq, quadratic_matrix
 from tests.unchanged import unchanged
 
@@ -168,6 +168,34 @@ def test_a_report_is_the_same_with_and_without_the_rule(name: str, monkeypatch: 
             expected = diagnosed(made, **options)
         records = [json.loads(found.to_json()), json.loads(expected.to_json())]
         compare(*records, rtol=1e-5 if "method" in options else 1e-8)
+
+
+RECURRENT: dict[str, Callable[[], tuple[nn.Module, Callable[[Any, Tensor], Tensor]]]] = {
+    "projected": lambda: (nn.LSTM(4, 6, 2, batch_first=True, proj_size=5), lambda rnn, x: rnn(x)[0]),
+    "both ways": lambda: (nn.GRU(4, 5, batch_first=True, bidirectional=True), lambda rnn, x: rnn(x)[0][..., 2:7]),
+    "steps first": lambda: (nn.RNN(4, 5, bias=False), lambda rnn, x: rnn(x.transpose(0, 1))[0][-1]),
+    "cell": lambda: (nn.LSTMCell(4, 5), lambda cell, x: cell(x[:, 1], cell(x[:, 0]))[0]),
+    "gated": lambda: (nn.GRUCell(4, 5), lambda cell, x: cell(x[:, 1], cell(x[:, 0]))),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_recurrent_layers_taken_apart_have_the_jacobians_of_each_example_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, slow = [], "hessdiag.derivatives.backward.functional_jacobians"
+    for apart in (True, False):
+        torch.manual_seed(0)
+        with monkeypatch.context() as patch:
+            if apart:
+                patch.setattr(slow, lambda *_: pytest.fail("by vmap"))
+            else:
+                patch.setattr("hessdiag.derivatives.backward.recurrent_jacobians", lambda *_: {})
+            layer, rule = RECURRENT[name]()
+            model = Net(lambda m, x, rule=rule: m.head(rule(m.layer, x)), layer=layer, head=nn.Linear(5, 2))
+            report = hessdiag.diagnose(model.double(), torch.randn(6, 3, 4).double(), seed=0)
+        found.append(json.loads(report.to_json()))
+    compare(*found, rtol=1e-8)
 
 
 def compare(found: Any, expected: Any, *, rtol: float, least: float = 1e-18) -> None:
