@@ -513,11 +513,11 @@ class Batch:
         return False
 
     def one_after_the_other(self, model: nn.Module, returned: Tensor, *around: AbstractContextManager[Any]) -> bool:
-        """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake: the
-        model is called, with the contexts `around` it, where they may.
+        """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake, or of
+        steps: the model is called, with the contexts `around` it, where they may.
         """
-        count, each = self.rows or 1, len(self.tensors)
-        if min(count, each) < 2 or self.as_one or returned.dim() > 2 or returned.shape[:1] != (each * count,):
+        count = self.rows or 1
+        if count < 2 or self.as_one or returned.dim() > 2 or not shares_dimension(returned, count):
             return False
         with suppress(Exception), ExitStack() as stack:  # a model that takes no example alone
             for context in around:
@@ -665,10 +665,13 @@ def _plain(value: Tensor) -> Tensor:
 
 
 def _finite(value: Tensor) -> Tensor:
-    """The value itself, if it holds numbers, or is a mask of zeros and -inf."""
-    ends = torch.stack(value.detach().aminmax()) if value.is_floating_point() and value.numel() else value  # or NaN
-    if not (bool(ends.isfinite().all()) or bool(((value == 0) | (value == -math.inf)).all())):
-        raise HessdiagError("inputs hold NaN or infinite values: clean the data first")
+    """The value itself, if its numbers are finite, NaN left to the model, or it is a mask of zeros and -inf."""
+    if (
+        value.is_floating_point()
+        and bool(value.isinf().any())
+        and not bool(((value == 0) | (value == -math.inf)).all())
+    ):
+        raise HessdiagError("inputs hold infinite values: clean the data first")
     return value
 
 
@@ -687,7 +690,7 @@ def _common_size(tensors: Sequence[Tensor]) -> int:
     """The number of examples that all tensors agree about."""
     if len(sizes := {tuple(t.shape[:1]) for t in tensors}) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-        how = 'must be the same batch, or pass batch_dim, or examples="one" (attributes of --data) where all are one'
+        how = 'must be the same batch, or pass batch_dim, or, where all are one, examples="one" (--data f: f.examples)'
         raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension {how}")
     ((size,),) = sizes
     if size == 0:

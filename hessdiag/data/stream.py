@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
 from hessdiag.arguments import check_loss, check_model, check_tensors, did_you_mean, few
-from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs
+from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs, tensors_in
 from hessdiag.errors import HessdiagError
 
 Read = Callable[[Any, Any], Batch]
@@ -73,7 +73,14 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
             inputs, targets = _collated(inputs, targets, named, more=more)
         elif isinstance(inputs, Mapping) and len(named) == 1 and not any(did_you_mean(key, named) for key in inputs):
             inputs = (inputs,)
-        batch = Batch.of(inputs, targets, batch_dim=batch_dim, examples=examples)
+        if loss == "model" and isinstance(targets, (tuple, list, Mapping)) and {*named} & {*TARGETS}:
+            args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)  # the model reads them as they are
+            kept = (
+                inputs if isinstance(inputs, Mapping) and {*named} & {*inputs} else dict(zip(named, args, strict=False))
+            )
+            inputs, targets = {**kept, next(name for name in named if name in TARGETS): targets}, None
+        dims = steps_first(inputs, targets) if batch_dim == 0 and examples != "one" else batch_dim
+        batch = Batch.of(inputs, targets, batch_dim=dims, examples=examples)
         free = [name for name in named[len(batch.args) :] if name in TARGETS and name not in batch.kwargs]
         if loss != "model" or batch.targets is None or not free:
             return batch
@@ -81,6 +88,25 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
         return replace(batch, kwargs={**batch.kwargs, free[0]: batch.targets}, targets=None, dims=dims)
 
     return read
+
+
+def steps_first(inputs: Any, targets: Any) -> BatchDim:
+    """The `batch_dim` of inputs (T, B), of which targets (B, ...) or their own next steps tell; else 0.
+
+    >>> steps_first((torch.ones(9, 4), torch.ones(4)), torch.ones(4))
+    (1, 0)
+    """
+    held = tensors_in(inputs)
+    if not held or not isinstance(targets, Tensor) or not targets.dim():
+        return 0
+    x, size = held[0], len(targets)
+    if len(held) == 1 and x.dim() == 2 and x.shape[0] != x.shape[1] and x.numel() == targets.numel():
+        t, (T, B) = targets.reshape(x.shape), x.shape
+        alike = torch.equal(x[: T - 1], x[1:]) or torch.equal(t[:, : B - 1], x[:, 1:])
+        return int(torch.equal(t[: T - 1], x[1:]) and not alike)
+    if targets.shape[1:2] == (size,) or not all(size in each.shape[:2] for each in held):
+        return 0
+    return tree_map_only(Tensor, lambda each: [*each.shape[:2]].index(size), inputs)  # type: ignore[no-any-return]
 
 
 def _collated(inputs: Mapping[str, Any], targets: Any, named: list[str], *, more: bool) -> tuple[Any, Any]:

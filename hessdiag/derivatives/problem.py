@@ -113,6 +113,8 @@ def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
     """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
     if bool(y.isfinite().all()):
         return
+    if any(bool(value.isnan().any()) for value in batch.tensors):
+        raise HessdiagError("inputs hold NaN, which the model does not replace: clean the data first")
     what, how = "NaN or infinite outputs", ""
     if bool(y[y != -math.inf].isfinite().all()):
         what, how = "outputs of -inf", "; mask with a number, not -inf"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, count, islice
+from itertools import chain
 from typing import Any
 
 from torch import Tensor, nn
@@ -107,8 +107,7 @@ def diagnose(
     )  # fmt: skip
     if batches is not None:
         check_whole("batches", batches, least=1)
-    later = count()
-    held = [*islice(inputs, 1)] if isinstance(inputs, Iterator) else []
+    held, lost = list[Any](), list[bool]()  # of an iterator's batches those that are there again, and whether others
 
     def measured(settings: Settings, model: nn.Module = model, targets: Any = targets, loss: Any = loss) -> Report:
         tally, group = Tally(), default_group() if distributed else ALONE
@@ -116,7 +115,9 @@ def diagnose(
         enough = QUICK_EXAMPLES if settings.quick and batches is None else None
         read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output}
         read |= {"most": batches, "enough": enough}
-        whole = chain(held, (each for _, each in zip(later, inputs, strict=False))) if held else inputs
+        whole = (
+            chain([*held], _kept(inputs, held, lost, every=per == "batch")) if isinstance(inputs, Iterator) else inputs
+        )
         given = batches_for(model, whole, targets, loss=loss, **read, tally=tally, whole=per == "batch")
         first, title = next(given), f"measuring {type(model).__name__}"
         state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)
@@ -141,24 +142,41 @@ def diagnose(
         return measured(settings)
     except REFUSALS as error:
         asked = not signals or distributed or (matrix, method, rtol) != ("ggn", "auto", None)
-        if asked or (next(later) and held):  # of an iterator's batches only the first is there again
+        if asked or lost:
             raise
         first, part, named = error, replace(settings, quick=True), getattr(loss, "__name__", type(loss).__name__)
-    tries: list[Callable[[], Report]] = [] if quick else [lambda: measured(part)]
+    tries: list[Attempt] = [] if quick else [(Exception, lambda: measured(part))]
+    if per == "example":  # of what belongs together, as outputs that are as long as the longest of them
+        tries.append((CoupledError, lambda: measured(replace(part, per="batch"))))
     differentiates = re.search("does not require grad|in the graph", str(first))  # in what its outputs are made of
     if differentiates and callable(loss) and isinstance(inputs, Tensor | tuple | Mapping):
-        tries.append(lambda: replace(measured(part, judged(model, loss, targets), None, "model"), loss=named))
+        judge = judged(model, loss, targets)
+        tries.append((Exception, lambda: replace(measured(part, judge, None, "model"), loss=named)))
     return _instead(first, tries)
 
 
-def _instead(first: Exception, tries: Sequence[Callable[[], Report]]) -> Report:
+def _kept(given: Iterator[Any], held: list[Any], lost: list[bool], *, every: bool) -> Iterator[Any]:
+    """The batches, of which the first or `every` one is noted, and else that there were others."""
+    for each in given:
+        if every or not held:
+            held.append(each)
+        else:
+            lost.append(True)
+        yield each
+
+
+Attempt = tuple[type[Exception], Callable[[], Report]]  # after which error to measure what
+
+
+def _instead(first: Exception, tries: Sequence[Attempt]) -> Report:
     """What can be measured, with the first reason why not all can; else that, or where examples meet the next one."""
     reason, raised = str(first) if isinstance(first, HessdiagError) else one_line(first), [first]
-    for attempt in tries:
+    for after, attempt in tries:
         try:
-            return replace(attempt(), method_reason=reason)
+            if isinstance(raised[-1], after):
+                return replace(attempt(), method_reason=reason)
         except REFUSALS as error:  # noqa: PERF203, of which there are two
-            raised.append(error)
+            raised += [error] * (after is Exception)
     told = raised[1] if isinstance(first, CoupledError) and len(raised) > 1 else first
     if isinstance(told, HessdiagError):
         raise told

@@ -138,23 +138,26 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             try:
                 some.read(returned)
             except HessdiagError:
-                what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}, and targets ({one_line(error)})"
-                how = "write it for these, or name the output that it is of, as in output=0 (--output 0)"
-                raise CoupledError(f"the loss cannot be called with what the model returned, {what}: {how}") from error
+                raise _unfit(returned, some.targets, error) from error
             return plain
     with seeded_rng(0):  # its calls draw, too
         return replace(plain, loss=named).of_all(model, batch, some, returned, settings.per)
+
+
+def _unfit(returned: Any, targets: Tensor | None, error: Exception) -> CoupledError:
+    """That a loss cannot be called with what a model returned and the targets."""
+    given, how = "targets", "write it for these, or name the output that it is of, as in output=0 (--output 0)"
+    if targets is None:
+        given, how = "no targets", f"pass targets if it reads some, an autoencoder's inputs; {how}"
+    what = f"{kind_of(returned)} of {few(map(str, held_by(returned)), 8)}, and {given} ({one_line(error)})"
+    return CoupledError(f"the loss cannot be called with what the model returned, {what}: {how}")
 
 
 def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Settings, *, asked: bool) -> Road | None:
     """The model's own loss as a known one of its outputs and one of its inputs; or as it is, for a Hessian."""
     value, why = own_loss(returned), "it is no cross-entropy or mean squared error of its outputs and labels"
     if value is None or not value.requires_grad:
-        if asked:
-            shape = f"a tensor of shape {tuple(returned.shape)}, " if isinstance(returned, Tensor) else ""
-            none = f"{shape}no loss, a scalar: pass labels too, take a mean, or name the loss"
-            what = none if value is None else "a loss without a gradient: look for detach, or torch.no_grad()"
-            raise HessdiagError(f"loss 'model': the model returned {what}")
+        _without_loss(model, returned, some, value, asked=asked)
         return None
     try:
         y = None if value is returned else some.chosen(returned)
@@ -173,6 +176,18 @@ def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Setting
         message = f"loss 'model' has no Gauss-Newton matrix here ({why}): diagnose with matrix='hessian' (--matrix"
         raise HessdiagError(f"{message} hessian), or pass the loss as a function of what the model returns and targets")
     return _road_as_returned(model, returned, some, settings) if asked else None
+
+
+def _without_loss(model: nn.Module, returned: Any, some: Batch, value: Tensor | None, *, asked: bool) -> None:
+    """Refuse a model that has no loss where it was asked for, or where outputs compare the examples."""
+    if asked:
+        shape = f"a tensor of shape {tuple(returned.shape)}, " if isinstance(returned, Tensor) else ""
+        none = f"{shape}no loss, a scalar: pass labels too, take a mean, or name the loss"
+        what = none if value is None else "a loss without a gradient: look for detach, or torch.no_grad()"
+        raise HessdiagError(f"loss 'model': the model returned {what}")
+    if isinstance(returned, Tensor) and some.of_pairs(model, returned):
+        what = "the outputs of an example have a number for each other one, as similarities have: pass their loss"
+        raise HessdiagError(f"{what} as a function, loss=f (--loss FILE:f), and per='batch' (--per batch)")
 
 
 def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Settings) -> Road:

@@ -14,6 +14,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 import hessdiag
 from hessdiag.data.batch import Batch
 from hessdiag.data.seeds import gaussians, stream
+from hessdiag.data.stream import steps_first
 from tests.networks import PLAIN, Net
 
 X = torch.arange(12.0).view(4, 3)
@@ -52,8 +53,7 @@ def test_every_form_gives_the_same_report(per: str, method: str) -> None:
     ({}, None, "inputs hold no tensor"), ((), T, "inputs hold no tensor"),
     (torch.zeros(0, 3), None, "the batch is empty"), (torch.tensor(1.0), None, "inputs are sparse or one number"),
     (X, T[:3], r"shapes \(4, 3\), \(3,\): the first dimension must be the same batch"),
-    ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"), (X / 0 * 0, None, "NaN or infinite"),
-    ({"a": X, "b": X.log()}, None, "NaN or infinite"),
+    ({"a": X, "b": X[:2]}, None, "first dimension must be the same batch"),
 ])  # fmt: skip
 def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | None, message: str) -> None:
     with pytest.raises(hessdiag.HessdiagError, match=message) as caught:
@@ -64,6 +64,15 @@ def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | N
 def returns(turn: Callable[[Tensor], Any]) -> nn.Module:
     """A linear layer whose outputs are then turned into something else."""
     return Net(lambda m, x: turn(m.layer(x)), layer=nn.Linear(3, 2))
+
+
+def test_missing_values_are_the_models_own_affair() -> None:
+    holes = X.masked_fill(X > 0.5, torch.nan)
+    filled = Net(lambda m, x: m.layer(x.nan_to_num()), layer=nn.Linear(3, 2))
+    assert hessdiag.diagnose(filled, holes).blocks == hessdiag.diagnose(filled, holes.nan_to_num()).blocks
+    for inputs, words in ((holes, "NaN, which the model does not replace"), (X.square() / 0, "infinite values")):
+        with pytest.raises(hessdiag.HessdiagError, match=f"inputs hold {words}: clean the data first"):
+            hessdiag.diagnose(returns(lambda y: y), inputs)
 
 
 @dataclass
@@ -114,9 +123,24 @@ def test_outputs_that_cannot_be_picked_are_one_sentence(turn, output, message: s
         assert "\n" not in str(caught.value)
 
 
-def test_rows_with_positions_ahead_of_examples_are_refused() -> None:
-    with pytest.raises(hessdiag.HessdiagError, match="a view with positions ahead of examples"):
-        hessdiag.diagnose(returns(lambda y: torch.cat([y, y])), X, method="exact")
+def test_rows_of_one_step_after_the_other_are_those_of_examples_with_steps() -> None:
+    found = []
+    for turn in (lambda y: torch.cat([y, 2 * y]), lambda y: torch.stack([y, 2 * y], 1)):
+        torch.manual_seed(0)
+        found.append([b.avg_sq_singular_value for b in hessdiag.diagnose(returns(turn), X, method="exact").blocks])
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("inputs", "targets", "dims"), [
+    (torch.arange(12).view(6, 2), torch.arange(2, 14), 1),  # the next steps, flattened
+    (torch.arange(12).view(6, 2), torch.arange(1, 13).view(6, 2), 0),  # those of a row
+    (torch.arange(2.0).repeat(6, 1), torch.arange(2.0).repeat(6, 1), 0),
+    ({"x": torch.zeros(6, 4), "n": torch.ones(4)}, torch.ones(4, 3), {"x": 1, "n": 0}),
+    ((torch.zeros(6, 4), torch.zeros(3)), torch.ones(4), 0),
+    (torch.zeros(6, 4), torch.ones(6), 0),
+])  # fmt: skip
+def test_targets_tell_where_inputs_have_their_examples(inputs, targets, dims) -> None:
+    assert steps_first(inputs, targets) == dims
 
 
 def test_pieces_have_all_examples_in_order_and_moving_a_batch_changes_floats_only() -> None:

@@ -493,7 +493,7 @@ def test_a_stream_is_read_once_and_its_sampled_blocks_are_within_their_error_bar
 @pytest.mark.parametrize(("batches", "says"), [
     ([], "inputs hold no tensor"), (iter([]), "inputs: there is no batch"),
     (iter([torch.ones(2, 4), torch.ones(2, 4, 5)]), r"targets of shapes \[\(4, 5\)\], those before \[\(4,\)\]"),
-    (iter([torch.ones(2, 4), torch.full((2, 4), torch.nan)]), "inputs: inputs hold NaN"),
+    (iter([torch.ones(2, 4), torch.full((2, 4), torch.nan)]), "inputs hold NaN, which the model"),
     (iter([torch.ones(2, 4), torch.ones(2, 4).double()]), "model and inputs are in float32 and float64"),
     (iter([torch.ones(2, 4), 3]), "inputs: inputs are an int"),
     (iter([(torch.ones(2, 4), torch.ones(3))]), "the first dimension must be the same batch"),
