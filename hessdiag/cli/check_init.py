@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hessdiag.cli.options import MODELS, Html, MaxSpread, Measured, Method, Plots, Resume, grouped, parse_output
+from hessdiag.cli.options import DATA, MODELS, Html, MaxSpread, Measured, Method, Plots, Resume, grouped, parse_output
 from hessdiag.cli.printing import Printing, gate_spread
 
 INITS = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
@@ -22,6 +22,7 @@ Trials = Annotated[int, typer.Option("--setups", help="random networks under eac
 def check_init(
     init: Init, model: Model, measured: Measured, printing: Printing,
     against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Trials = 20, method: Method = "auto",
+    data: Annotated[str, typer.Option(metavar="MOD:FN", help=DATA)] = "",
     html: Html = "", plots: Plots = "", resume: Resume = "", max_spread: MaxSpread = None,
 ) -> None:  # fmt: skip
     """Rank an initialisation among others on one network."""
@@ -30,11 +31,12 @@ def check_init(
     import hessdiag
     from hessdiag.parallel.processes import launched
 
+    usual = None if data else "random-quadratic"
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
         check = hessdiag.check_init(
             init, model=model, against=others, setups=setups, mode=measured.mode, method=method, seed=measured.seed,
             arguments=measured.arguments, input_size=measured.shape, batch_size=measured.batch_size, output=output,
-            loss=measured.objective or "random-quadratic", class_dim=class_dim, device=measured.torch_device,
+            loss=measured.objective or usual, class_dim=class_dim, device=measured.torch_device, data=data or None,
             dtype=measured.dtype, resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
         )  # fmt: skip
     if processes.rank > 0:

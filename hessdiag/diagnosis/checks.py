@@ -656,6 +656,8 @@ def read_in_padding(tokens: Tensor | None, gradient: Tensor, inputs: Sequence[Te
     """Whether most examples (B, T) have a gradient (B, T, N) where the last token of most is repeated, alone."""
     if tokens is None or tokens.dim() != 2 or tokens.shape != gradient.shape[:-1]:
         return False
+    if any(torch.equal(tokens.T, v) for v in inputs):  # steps first
+        tokens, gradient = tokens.T, gradient.transpose(0, 1)
     if not any(torch.equal(tokens, v) for v in inputs):
         return False
     padding = (tokens == tokens[:, -1].mode().values).flip(1).cumprod(1).flip(1).bool()

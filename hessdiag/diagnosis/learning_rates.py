@@ -220,12 +220,13 @@ class Walk:
     def __init__(
         self, model: nn.Module, loss: Loss, batch: Batch, *, seed: int, blocks: str | Sequence[str] | None = None
     ) -> None:
-        self.network, self.loss, self.seed = FunctionalModel(model), loss, seed
+        self.network, self.seed = FunctionalModel(model), seed
         trained = {n: p.detach() for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
         kept = matching(blocks, list(trained))
         self.start: Values = {name: value for name, value in trained.items() if name in kept}
         few, u = batch.narrow(0, COMPARED), {name: torch.ones_like(value) for name, value in self.start.items()}
-        one, other = (self._pushed(self.start, u, few, 0, forward_mode=mode)[1] for mode in (True, False))
+        (y, one), (_, other) = (self._pushed(self.start, u, few, 0, forward_mode=mode) for mode in (True, False))
+        self.loss = loss.at_once(y, few.targets)
         self.forward_mode = bool((one - other).norm() <= SAME.get(one.dtype, 1e-3) * other.norm())  # differ by no_grad
 
     def steps(self, pairs: Iterable[Pair]) -> Iterator[tuple[Along, Along]]:

@@ -180,7 +180,8 @@ class Calls(TorchFunctionMode):
 def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any) -> Iterator[tuple[str, str]]:
     """The same of logarithms (B, classes, ...), or (T, B, classes) for CTC, and of its labels, (B, S) or in a row."""
     dim = {"nll_loss": 1, "ctc_loss": -1}.get(name)
-    logs = dim is not None and pair[0].dim() > 1 and pair[0].requires_grad and bool((pair[0] < 0).any())
+    logs = dim is not None and pair[0].dim() > 1 and pair[0].requires_grad
+    logs = logs and (name == "ctc_loss" or bool((pair[0] < 0).any()))  # else probabilities, of which `TAKES` tells
     if logs and not sums_to_one(pair[0].exp(), dim or 0):
         what = f"The loss hands {name} numbers that are no logarithms of shares of classes."
         yield what, f"Take `log_softmax({dim})` of the outputs, which have classes there."
@@ -190,6 +191,10 @@ def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any
         labels, lengths = pair[1], torch.as_tensor(given["target_lengths"])
         if labels.dim() == 2:
             labels = labels[torch.arange(labels.shape[1], device=lengths.device) < lengths.view(-1, 1)]
+        steps = torch.as_tensor(given["input_lengths"])
+        if torch.equal(steps, lengths) and int(steps.max()) < len(pair[0]):
+            what = f"The loss hands {name} the lengths of the labels for those of the outputs, {len(pair[0])} steps."
+            yield what, "Pass as `input_lengths` how many steps the network writes for each example."
         if bool((labels == given["blank"]).any()):
             what = f"The loss hands {name} labels of class {given['blank']}, which it takes for its blank."
             yield what, "Start labels at 1, or set `blank` to a class of its own."
@@ -199,7 +204,8 @@ def watched(
     loss: Loss, y: Tensor, part: Batch, given: Tensor, *, squashed: Sequence[Tensor] = ()
 ) -> tuple[Calls, Tensor]:
     """Call a loss of outputs y (B, *out), of which no weight made what is `given`."""
-    with torch.enable_grad(), Calls(part.rows, y.clone().requires_grad_(), given, squashed=squashed) as calls:
+    rows = part.rows or (len(part.targets) if part.targets is not None and part.targets.dim() else None)  # of a graph
+    with torch.enable_grad(), Calls(rows, y.clone().requires_grad_(), given, squashed=squashed) as calls:
         calls.targets = part.targets
         return calls, loss.of_all(calls.y, part.targets)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from hessdiag.data.batch import Batch, Layout
+from hessdiag.data.batch import IGNORED, Batch, Layout
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError
 from hessdiag.derivatives.targets import class_dimension, sums_to_one
 from hessdiag.diagnosis.checks import differentiable, moved
@@ -212,12 +212,17 @@ def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Te
 def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
     """Tell of classes, of which a layer writes several, that are the same for all of many examples."""
     *_, node = unchanged(y.grad_fn)
-    several = re.match("Addmm|Convolution", node.name()) and node._input_metadata[0].shape[1] > 1  # no similarities
-    if targets is None or targets.is_floating_point() or not several or targets.shape[:1].numel() < MANY:
+    if targets is None or targets.is_floating_point():
         return
-    low, high = map(int, targets.aminmax())
+    counted = targets[targets != IGNORED]
+    written = "Addmm|Convolution|Mm" if targets.dim() > 1 else "Addmm|Convolution"  # no similarities
+    several = re.match(written, node.name()) and node._input_metadata[0].shape[1] > 1
+    count = counted.numel() // 8 if targets.dim() == 2 else len(targets)  # of positions more are alike
+    if not several or count < MANY or not counted.numel():
+        return
+    low, high = map(int, counted.aminmax())
     if low == high:
-        what = f"All {targets.numel()} targets are class {low}: the loss asks for no input."
+        what = f"All {counted.numel()} targets are class {low}: the loss asks for no input."
         calls.tell(what, "Shuffle the data, and look at how the targets are made, as for a division by 255.")
 
 

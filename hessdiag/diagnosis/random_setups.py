@@ -18,6 +18,7 @@ from hessdiag.errors import HessdiagError
 from hessdiag.init import SCHEMES
 from hessdiag.loading.initialisation import AS_BUILT, Scheme, name_of
 from hessdiag.loading.prepare import prepare, random_network
+from hessdiag.loading.user_code import NamedFunction, load_function
 from hessdiag.models.sources import Model, ModelSource, resolve_model
 from hessdiag.parallel.processes import ALONE, Processes, TrialFile, default_group, measure_trials
 from hessdiag.parallel.progress import Progress, showing
@@ -37,8 +38,9 @@ class RandomTrials:
     setups: int = 20  # how many
     batch_size: int = 64  # examples of each
     seed: int = 0  # of the first
-    loss: str = "random-quadratic"
+    loss: Any = "random-quadratic"  # as of `hessdiag.diagnose`
     class_dim: int | None = None
+    data: NamedFunction | None = None  # that gives each trial its batch, in place of random inputs
 
     def __post_init__(self) -> None:
         check_whole("setups", self.setups, least=1)
@@ -50,6 +52,13 @@ class RandomTrials:
         """Sort settings into the attributes of this class and options of `hessdiag.diagnose`."""
         if source.built:
             raise HessdiagError(f"model {source.name!r} is already built, hence no random one: name a function")
+        if (data := settings.get("data")) is not None:
+            settings["data"] = (
+                load_function(data, what="--data")
+                if isinstance(data, str)
+                else NamedFunction("data", name_of(data), data)
+            )
+            settings.setdefault("loss", None)
         own = {f.name: settings.pop(f.name) for f in fields(cls) if f.name in settings}
         options = {"mode": "train", "signals": False, **settings}  # one trial is none to diagnose
         return cls(source=source, options=options, device=str(as_device(device)), dtype=as_dtype(dtype), **own)
@@ -57,12 +66,13 @@ class RandomTrials:
     def reports(self, *, file: TrialFile | None = None, processes: Processes = ALONE) -> list[Report]:
         """Diagnose every trial."""
         asked = {"loss": self.loss, "class_dim": self.class_dim, **self.options}
+        asked |= {"data": self.data.reference} if self.data else {}
         name = f"{self.source.name} {name_of(self.init)} batch {self.batch_size} {self.device} {self.dtype} {asked}"
         seeds = range(self.seed, self.seed + self.setups)
         return list(map(Report.from_json, measure_trials(name, seeds, self._measure, file=file, processes=processes)))
 
     def _measure(self, seed: int) -> str:
-        keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype")
+        keys = ("source", "batch_size", "init", "loss", "class_dim", "device", "dtype", "data")
         how, options = {key: getattr(self, key) for key in keys}, dict(self.options)
         prepared = prepare(**how, mode=options["mode"], seed=seed)
         options["signals"] |= seed == self.seed  # the first says which weights have a scale that matters
@@ -81,7 +91,8 @@ def measure_setups(
         distributed: share the trials with the other processes of torch.distributed's default group.
         progress: as in `hessdiag.diagnose`, of the trials.
         settings: `setups=20`, how many, `batch_size=64`, examples of each, `init="as built"` (see
-            `hessdiag.init.resolve`), `seed=0` of the first (trial s has seed `seed + s`), `device`, `dtype`, and
+            `hessdiag.init.resolve`), `seed=0` of the first (trial s has seed `seed + s`), `device`, `dtype`, `data`,
+            a function of no arguments that returns a batch, or `"./file.py:function"`, called for each trial, and
             options of `hessdiag.diagnose`, such as `loss`, `matrix="hessian"` and `mode="eval"`.
 
     Raises:

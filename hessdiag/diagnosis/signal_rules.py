@@ -252,7 +252,8 @@ def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on any path; what never varies is none."""
     firsts = [o for o in net.backbone if not net.layers[o].sources or "raw" in net.layers[o].labels]
     read = {o: e.x_sq for o in firsts if (e := net.layers[o]).x_sq > 0 and e.x_varies != 0}
-    path = max(read, key=read.__getitem__, default="")
+    learn = [o for o in read if o in net.weight_of and net.weight_of[o].trainable]  # not a frozen copy of them
+    path = max(learn or read, key=read.__getitem__, default="")
     value = read.get(path, 1.0)
     if SMALL_INPUT_SQ <= value <= INPUT_SQ:
         return _alike(net)

@@ -578,12 +578,13 @@ def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     those that have them at other weights as well: behind closed gates and dead ReLUs others do there. Of one example,
     the rows are meant, as the nodes of a graph.
     """
-    y = y[0] if len(y) == 1 and y.dim() > 2 and not isinstance(batch.output, Layout) else y
+    one = len(y) == 1 and (y.dim() > 2 or batch.structure) and not isinstance(batch.output, Layout)
+    y = y.view(*y.shape[1:], -1) if one else y  # of graphs, no input has as many rows
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]
     known, rows = dict[tuple[float, ...], int](), y.flatten(1)[:, :SEVERAL].tolist()
     pairs = [(number, known.setdefault(tuple(row), number)) for number, row in enumerate(rows)]
     pairs = [(a, b) for a, b in pairs if a != b and torch.equal(y[a], y[b])]
-    pairs = [(a, b) for a, b in pairs if any(not torch.equal(v[a], v[b]) for v in inputs)]
+    pairs = [(a, b) for a, b in pairs if not inputs or any(not torch.equal(v[a], v[b]) for v in inputs)]
     for seed in range(STEPS if len(pairs) > REPEATED * len(y) else 0):
         with suppress(*REFUSALS), moved(model, seed, FAR):
             other = batch.call(model).detach().view_as(y)

@@ -110,6 +110,10 @@ class Report(Printed, Record):
             why = self.signals_missing or "the report was written without them"
             return Verdict(level="undecided", sentence=f"Undecided: no signals were measured ({why}).", balance=balance)
         level, sentence = judge(self.findings)
+        if level == "no-problem" and self.loss == "model":
+            sentence += (
+                " Outputs and targets inside of the model were not seen: pass these, and loss=, for their checks."
+            )
         return Verdict(level=level, sentence=sentence, balance=balance)
 
     @property

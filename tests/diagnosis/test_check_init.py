@@ -1,5 +1,6 @@
 """Initialisations of LeNet ranked, the spoilt one found and mended, and what cannot be compared refused."""
 
+import json
 import math
 from collections import OrderedDict
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import nn
 
 import hessdiag
 from hessdiag import check_init, diagnose, init, predict, surgery
+from hessdiag.__main__ import main
 from hessdiag.models import StridedLeNet
 from hessdiag.models.sources import resolve_model
 from hessdiag.results.setups import InitCheck, variance_factors
@@ -173,3 +175,30 @@ def test_every_command_leaves_out_the_same_weights_before_normalisations() -> No
     assert set(check.variance_factors) == {"e.weight", "i.weight"}
     spoilt = check_init("as built", model=normalised, arguments={"first": 100.0}, against=[], setups=2)
     assert spoilt.spread == pytest.approx(check.spread, rel=1e-3)
+
+
+TWO_INPUTS = """
+import torch
+
+class Two(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.o = torch.nn.Linear(4, 8), torch.nn.Embedding(9, 8), torch.nn.Linear(8, 3)
+
+    def forward(self, x, n):
+        return self.o((self.a(x) + self.b(n)).tanh())
+
+def data():
+    return {"x": torch.randn(16, 4), "n": torch.randint(9, (16,))}, torch.randint(3, (16,))
+"""
+
+
+def test_networks_of_several_inputs_are_tried_on_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "two.py"
+    file.write_text(TWO_INPUTS)
+    names = {"model": f"{file}:Two", "data": f"{file}:data"}
+    check = hessdiag.check_init("fan-in", against=["fan-out"], setups=2, progress=False, **names)
+    command = ["check-init", "fan-in", "--against", "fan-out", "--setups", "2", "-q", "--json", str(tmp_path / "json")]
+    main([*command, "--model", names["model"], "--data", names["data"]])
+    mine, theirs = (json.loads(text)["schemes"] for text in (check.to_json(), (tmp_path / "json").read_text()))
+    assert mine == theirs

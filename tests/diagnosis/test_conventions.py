@@ -22,6 +22,7 @@ from torch.distributions import Normal
 import hessdiag
 from hessdiag.__main__ import main
 from hessdiag.data.seeds import Noise
+from hessdiag.diagnosis.roles import _sees_padding
 from tests.networks import network
 from tests.oracles import dense_rows, equals_dense, frobenius_sq, values_of
 from tests.unchanged import unchanged
@@ -605,7 +606,7 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
     (network(lambda m, x: (m.a(x), m.a.bias.sum()), a=LINEAR), (X, torch.arange(6)),
         {"loss": lambda out, t: F.cross_entropy(out[0] @ out[0].T * out[1], t)},
         r"cannot be called with an example alone \(IndexError.*per='batch'"),
-    (PAIR, (X,), {"loss": lambda out, t: out["a"].sum()}, r"a tuple of 0, 1, and targets \(TypeError.*output=0"),
+    (PAIR, (X,), {"loss": lambda out, t: out["a"].sum()}, r"and no targets \(TypeError.*pass targets.*output=0"),
     (nn.Linear(3, 1), (X, T.view(-1, 1)), {"loss": HINGE}, r"is linear in the outputs.*matrix='hessian'"),
     (LINEAR, (X, T), {"loss": F.nll_loss}, "'nll_loss' is linear in the outputs"),
     (nn.RNN(3, 2), (torch.randn(4, 2, 3),), {"batch_dim": 3}, "batch_dim 3: pass a dimension of the inputs"),
@@ -740,3 +741,55 @@ def test_a_number_among_the_inputs_is_the_same_for_all_examples(quick: bool) -> 
     assert [each.gradient_sq for each in one.signals.parameters] == pytest.approx(
         [each.gradient_sq for each in two.signals.parameters]
     )
+
+
+QUICK: dict[str, Any] = {"quick": True, "progress": False}
+
+
+def test_a_guess_for_a_graph_is_one_for_its_nodes() -> None:
+    model, x, t = nn.Linear(4, 1).double(), randn(9, 4), randn(9, 1)
+    rows, graph = (hessdiag.diagnose(model, x, t, examples=how, **QUICK).signals for how in ("batch", "one"))
+    assert graph.loss_kind == rows.loss_kind == "mse"
+    assert graph.chance_loss == pytest.approx(rows.chance_loss, rel=0.2)  # of all but its own, or of all
+    graph = hessdiag.diagnose(model, x, t[:, 0], loss=lambda y, t: (y - t).square().mean(), examples="one", **QUICK)
+    assert "broadcasts the shapes (9, 1) and (9,)" in graph.findings[0].message
+
+
+def test_a_mask_hides_the_same_of_all_queries_and_heads() -> None:
+    tokens = torch.tensor([[1, 2, 0, 0], [3, 0, 0, 0]])
+    padding = (tokens == 0).double()
+    hidden = (padding / padding.sum(1, keepdim=True))[:, None, None].expand(2, 2, 4, 4)
+    assert _sees_padding(hidden, tokens)
+    ruled = hidden.clone()  # by one key, as where logits are large
+    ruled[..., -1, :] = F.one_hot(torch.tensor([2, 3]), 4).double()[:, None]
+    assert not _sees_padding(ruled, tokens)
+
+
+def test_what_the_model_reads_may_be_named_targets_of_its_own_loss() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f = nn.Linear(4, 3)
+
+        def forward(self, x: dict[str, Tensor], y: dict[str, Tensor]) -> Tensor:
+            return F.mse_loss(self.f(x["a"]), y["b"]) + self.f(x["a"]).square().mean()
+
+    data = {"a": torch.randn(8, 4)}, {"b": torch.randn(8, 3)}
+    for per in PARTS:  # of a loader that is read once, too
+        report = hessdiag.diagnose(Own(), iter([data, data]), loss="model", per=per, progress=False)
+        assert report.method_reason.startswith("loss 'model' has no Gauss-Newton matrix here")
+        assert report.verdict.sentence.startswith("No problem found")
+        assert "inside of the model were not seen" in report.verdict.sentence
+
+
+def test_similarities_ask_for_their_loss_and_outputs_may_be_as_long_as_the_longest() -> None:
+    pairs = network(lambda m, x: m.a(x) @ m.b(x).T, a=nn.Linear(4, 3), b=nn.Linear(4, 3))
+    with pytest.raises(hessdiag.HessdiagError, match="as similarities have: pass their loss as a function"):
+        hessdiag.diagnose(pairs, torch.randn(6, 4), **QUICK)
+    steps = network(lambda m, x, n: (m.a(x)[:, : int(n.max())].transpose(0, 1), n), a=nn.Linear(4, 5))
+    data = (torch.randn(6, 7, 4), torch.tensor([3, 4, 5, 6, 7, 7])), torch.randint(1, 5, (6, 2))
+
+    def loss(y: tuple[Tensor, Tensor], t: Tensor) -> Tensor:
+        return F.ctc_loss(y[0].log_softmax(-1), t, y[1], torch.full_like(y[1], 2))
+
+    assert hessdiag.diagnose(steps, *data, loss=loss, **QUICK).signals is not None

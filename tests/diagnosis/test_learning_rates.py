@@ -260,6 +260,26 @@ def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_dra
         assert words in repr(first)
 
 
+def test_a_mean_of_ones_own_is_called_with_all_examples_of_a_step() -> None:
+    """Alone with each example it is called ahead of them."""
+    sizes, x, t = list[int](), torch.randn(64, 4).double(), torch.randn(64, 3).double()
+
+    def own(y: Tensor, targets: Tensor) -> Tensor:
+        sizes.append(len(y))
+        return (y - targets).cosh().log().mean()
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    alone = []
+    for steps in (2, 8):
+        options = {"steps": steps, "batch_size": 32, "progress": False}
+        rates = learning_rates(model, x, t, loss=own, **options).rates
+        alone.append(sizes.count(1))
+        assert all(rate.value > 0 for rate in rates.values())
+        sizes.clear()
+    assert alone[0] == alone[1]
+
+
 def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
     """A frozen first layer is the same as features that it has made."""
     x, t = data()

@@ -564,7 +564,7 @@ def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
 VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
-WORDS = torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))
+OTHER = (WORDS := torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))).roll(3, 1)
 
 
 PLACES = torch.linspace(-1, 1, 5), torch.linspace(-1, 1, 6)
@@ -824,6 +824,8 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"labels {v}, weights {w}", lambda: nn.Linear(4, 50), (X, T + v), nn.CrossEntropyLoss(torch.full((50,), w)),
         said) for v, w, said in ((0, 1.0, ""), (0, 0.0, "HD113"))),
     ("labels -100", lambda: nn.Linear(4, 50), (X, 0 * T - 100), None, "HD113"),
+    *((f"up to {top}", lambda: nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 9, False)), (WORDS, OTHER.clamp(max=top)
+        .where(OTHER > 2, -100)), None, said) for top, said in ((8, ""), (1, "HD113"))),
     *((f"biases of {what}", lambda bias=bias: net(lambda m, x: m.last(m.first(x).softmax(1)), first=nn.Linear(4, 6)
         .apply(lambda m: m.bias.data.copy_(bias)), last=nn.Linear(6, 3)), (X, T), None, said)
         for what, bias, said in (("one size", -30 * torch.ones(6), ""), ("two", torch.tensor(3 * [3.0, -3]), "HD205"))),
@@ -876,6 +878,12 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"CTC over {dim} of labels from {low}", lambda: nn.Linear(4, 5), (torch.randn(16, 6, 4), T[:, None] + low),
         lambda y, t, dim=dim: F.ctc_loss(y.movedim(1, 0).log_softmax(dim), t, [6] * len(t), [1] * len(t)), said)
         for dim, low, said in ((2, 1, ""), (0, 1, "HD113"), (2, 0, "HD113"))),
+    *((f"CTC of {end.__name__} over {steps} steps", lambda: nn.Linear(4, 5), (torch.randn(16, 6, 4), T[:, None] + 1),
+        lambda y, t, end=end, steps=steps: F.ctc_loss(end(y.movedim(1, 0), -1), t, [steps] * len(t), [1] * len(t)),
+        said) for end, steps, said in ((F.log_softmax, 6, ""), (F.softmax, 6, "HD113"), (F.log_softmax, 1, "HD113"))),
+    *((f"large inputs of a copy, too: {large}", lambda large=large: net(lambda m, x: m.f(large * x) - m.copy(9 * large *
+        x), f=nn.Linear(4, 3), copy=nn.Linear(4, 3).requires_grad_(False)), (X, X[:, :3]), None, said)
+        for large, said in ((0.1, ""), (30.0, "HD105"))),
     *((f"{end.__name__} of some logits", lambda end=end: net(lambda m, x: torch.cat([end(m.f(x)), m.g(x)], 1), f=nn.
         Linear(4, 1), g=nn.Linear(4, 1)), (X, X.gt(0).float()), lambda y, t: F.binary_cross_entropy_with_logits(y[:, 0],
         t[:, 0]) + F.mse_loss(y[:, 1], t[:, 1]), said) for end, said in ((torch.clone, ""), (torch.sigmoid, "HD113"))),
