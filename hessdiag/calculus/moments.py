@@ -279,7 +279,8 @@ def respond_of_largest(phi: Nonlinearity, mean: float, correlation: float, count
     z, weights = _grid()
     shared = max(correlation - mean, 0.0)
     own = math.sqrt(max(1 - mean - shared, 1e-12))
-    step = float(z[1] - z[0])  # next: the density of the largest of `count` independent standard normals
+    # density of the largest of `count` independent standard normals
+    step = float(z[1] - z[0])
     mass = torch.special.ndtr(torch.cat([z - step / 2, z[-1:] + step / 2])).pow(count).diff()  # (nodes,)
     x = math.sqrt(mean) + math.sqrt(shared) * z[:, None] + own * z  # (shared, own)
     y, slopes, alone = phi.function(x), phi.derivative(x), respond(phi, 1.0, mean)
@@ -427,6 +428,7 @@ def example_inputs(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict
         raise HessdiagError(f"inputs are {kind_of(inputs)}: {how}")
     if any(value.dim() == 0 or not len(value) for value in tensors):
         raise HessdiagError("inputs hold no example: their first dimension must run over examples")
+    # numbers that are no measurements, such as token ids, are used as they are
     ids = [value for value in tensors if not (value.is_floating_point() or value.is_meta or device.type == "meta")]
     count = max(min(max(map(len, ids), default=2), EXAMPLES), 2)
 

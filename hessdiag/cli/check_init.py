@@ -31,13 +31,14 @@ def check_init(
     import hessdiag
     from hessdiag.parallel.processes import launched
 
-    usual = None if data else "random-quadratic"
+    chosen = {"loss": measured.objective} if measured.objective else {}
     with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
         check = hessdiag.check_init(
             init, model=model, against=others, setups=setups, mode=measured.mode, method=method, seed=measured.seed,
             arguments=measured.arguments, input_size=measured.shape, batch_size=measured.batch_size, output=output,
-            loss=measured.objective or usual, class_dim=class_dim, device=measured.torch_device, data=data or None,
+            class_dim=class_dim, device=measured.torch_device, data=data or None,
             dtype=measured.dtype, resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
+            **chosen,
         )  # fmt: skip
     if processes.rank > 0:
         return

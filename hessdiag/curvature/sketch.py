@@ -13,9 +13,6 @@ Where each example has one output position, a basis Q of the range of K_l comes 
 (I − QQ^T)ω is random. Without it, blocks of low rank leave an error of 1/√q. Q spans where the weights move the
 outputs: a random displacement r = Σ s_l r_l of the weights moves them by a sample of covariance Σ s_l² K_l, one
 forward-mode pass each (Halko, Martinsson and Tropp, arXiv 0909.4061). With s_l = 1 / √tr(K_l) all blocks weigh alike.
-
-Where a linear layer writes many classes at many positions, as of a language model, a Gaussian direction would take as
-many random numbers, and a third of its backward pass would be this layer's: there directions are drawn classes.
 """
 
 from __future__ import annotations

@@ -666,11 +666,8 @@ def _plain(value: Tensor) -> Tensor:
 
 def _finite(value: Tensor) -> Tensor:
     """The value itself, if its numbers are finite, NaN left to the model, or it is a mask of zeros and -inf."""
-    if (
-        value.is_floating_point()
-        and bool(value.isinf().any())
-        and not bool(((value == 0) | (value == -math.inf)).all())
-    ):
+    mask = (value == 0) | (value == -math.inf)
+    if value.is_floating_point() and bool(value.isinf().any()) and not bool(mask.all()):
         raise HessdiagError("inputs hold infinite values: clean the data first")
     return value
 

@@ -69,16 +69,14 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
 
     def read(inputs: Any, targets: Any) -> Batch:
         named, more = argument_names(model)
-        if isinstance(inputs, Mapping) and any(key in named for key in inputs):
+        if by_name := isinstance(inputs, Mapping) and any(key in named for key in inputs):
             inputs, targets = _collated(inputs, targets, named, more=more)
         elif isinstance(inputs, Mapping) and len(named) == 1 and not any(did_you_mean(key, named) for key in inputs):
             inputs = (inputs,)
-        if loss == "model" and isinstance(targets, (tuple, list, Mapping)) and {*named} & {*TARGETS}:
-            args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)  # the model reads them as they are
-            kept = (
-                inputs if isinstance(inputs, Mapping) and {*named} & {*inputs} else dict(zip(named, args, strict=False))
-            )
-            inputs, targets = {**kept, next(name for name in named if name in TARGETS): targets}, None
+        label = next((name for name in named if name in TARGETS), "")
+        if loss == "model" and isinstance(targets, (tuple, list, Mapping)) and label:  # which it reads as they are
+            args = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+            inputs, targets = (inputs if by_name else dict(zip(named, args, strict=False))) | {label: targets}, None
         dims = steps_first(inputs, targets) if batch_dim == 0 and examples != "one" else batch_dim
         batch = Batch.of(inputs, targets, batch_dim=dims, examples=examples)
         free = [name for name in named[len(batch.args) :] if name in TARGETS and name not in batch.kwargs]

@@ -221,10 +221,12 @@ UNROLLED = {
 
 
 class _Unrolled(TorchFunctionMode):
-    """Take recurrent layers apart into linear maps; of each what it reads, its parameters, and where it writes."""
+    """Take recurrent layers apart into linear maps; of those with one of the parameters what each reads, what it holds,
+    and where it writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         super().__init__()
+        self.wanted = {*map(id, parameters)}
         self.maps: list[tuple[Tensor, tuple[Tensor | None, ...], GradientEdge]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -232,7 +234,7 @@ class _Unrolled(TorchFunctionMode):
             with self:  # of inputs that need no gradient PyTorch would call a kernel
                 return UNROLLED[func](args[0] if args[0].requires_grad else args[0].clone().requires_grad_(), *args[1:])
         written = func(*args, **(kwargs or {}))
-        if func is F.linear and written.requires_grad:
+        if func is F.linear and written.requires_grad and self.wanted & {*map(id, args[1:])}:
             self.maps.append((args[0].detach(), args[1:], get_gradient_edge(written)))
         return written
 
@@ -245,13 +247,13 @@ def recurrent_jacobians(
     own = [b for b in blocks if all(isinstance(model.get_submodule(owner), recurrent) for owner in b.owners)]
     if not own or part.size == 1:
         return {}
-    with _Unrolled() as unrolled:
+    parameters = [block_parameter(model, block) for block in own]
+    with _Unrolled(parameters) as unrolled:
         y = part.call(model)
     phis = backpropagate(y, [edge for *_, edge in unrolled.maps], cotangents)
     maps = [(x, held, phi) for (x, held, _), phi in zip(unrolled.maps, phis, strict=True) if phi is not None]
     found = dict[str, Jacobian]()
-    for block in own:
-        parameter = block_parameter(model, block)
+    for block, parameter in zip(own, parameters, strict=True):
         sent = [(x, phi) for x, held, phi in maps if any(each is parameter for each in held)]
         if sent and all(x.shape[-2] == part.size for x, _ in sent):
             u = torch.cat([x.reshape(-1, *x.shape[-2:]) for x, _ in sent]).permute(1, 2, 0)
@@ -316,7 +318,8 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
     if part.apart:
         with suppress(RuntimeError, TypeError, ValueError, AttributeError):  # something that cannot be vmapped
             rows = vmap(one, in_dims=(0, 1), randomness="same")(part.leaves, cotangents)
-            return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}  # others may be read elsewhere
+            # Detached: a parameter that the model reads from elsewhere has a gradient still.
+            return {name: rows[name].detach().unsqueeze(-1).flatten(2) for name in at}
     found = []
     network.differentiable()
     for b in range(part.size):

@@ -115,9 +115,9 @@ def diagnose(
         enough = QUICK_EXAMPLES if settings.quick and batches is None else None
         read: dict[str, Any] = {"batch_dim": batch_dim, "examples": one_or_more, "output": output}
         read |= {"most": batches, "enough": enough}
-        whole = (
-            chain([*held], _kept(inputs, held, lost, every=per == "batch")) if isinstance(inputs, Iterator) else inputs
-        )
+        whole = inputs
+        if isinstance(inputs, Iterator):
+            whole = chain([*held], _kept(inputs, held, lost, every=per == "batch"))
         given = batches_for(model, whole, targets, loss=loss, **read, tally=tally, whole=per == "batch")
         first, title = next(given), f"measuring {type(model).__name__}"
         state = preserve_state(model, seed=seed, mode=mode, call=partial(first.look, model, per), loss=loss)
@@ -176,7 +176,8 @@ def _instead(first: Exception, tries: Sequence[Attempt]) -> Report:
             if isinstance(raised[-1], after):
                 return replace(attempt(), method_reason=reason)
         except REFUSALS as error:  # noqa: PERF203, of which there are two
-            raised += [error] * (after is Exception)
+            if after is Exception:
+                raised.append(error)
     told = raised[1] if isinstance(first, CoupledError) and len(raised) > 1 else first
     if isinstance(told, HessdiagError):
         raise told

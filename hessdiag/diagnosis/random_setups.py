@@ -53,10 +53,9 @@ class RandomTrials:
         if source.built:
             raise HessdiagError(f"model {source.name!r} is already built, hence no random one: name a function")
         if (data := settings.get("data")) is not None:
+            named = isinstance(data, str)
             settings["data"] = (
-                load_function(data, what="--data")
-                if isinstance(data, str)
-                else NamedFunction("data", name_of(data), data)
+                load_function(data, what="--data") if named else NamedFunction("data", name_of(data), data)
             )
             settings.setdefault("loss", None)
         own = {f.name: settings.pop(f.name) for f in fields(cls) if f.name in settings}

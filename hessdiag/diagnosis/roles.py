@@ -253,8 +253,9 @@ def _sees_padding(weights: Tensor, tokens: Tensor) -> bool:
     """Whether weights (B · heads, ..., queries, T) are above zero where tokens (B, T, ...) are alike, and no others."""
     if tokens.dim() < 2 or weights.dim() < 3 or weights.shape[-1] != tokens.shape[1] or len(weights) % len(tokens):
         return False
-    seen = (weights > 0).reshape(len(tokens), -1, tokens.shape[1]).any(1)
-    last = (weights[..., -1, :] > 0).reshape(len(tokens), -1, tokens.shape[1]).all(1)  # of no head that one key rules
+    shown = weights > 0
+    seen = shown.reshape(len(tokens), -1, tokens.shape[1]).any(1)
+    last = shown[..., -1, :].reshape(len(tokens), -1, tokens.shape[1]).all(1)  # of no head that one key rules
     some = seen.any(1) & ~seen.all(1) & (seen == last).all(1)  # a mask that hides all may be none
     told, left = tokens[some][seen[some]], tokens[some][~seen[some]]
     return len(told) > 0 and bool((told == told[0]).all()) and not bool((left == left[0]).all())

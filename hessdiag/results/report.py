@@ -111,9 +111,8 @@ class Report(Printed, Record):
             return Verdict(level="undecided", sentence=f"Undecided: no signals were measured ({why}).", balance=balance)
         level, sentence = judge(self.findings)
         if level == "no-problem" and self.loss == "model":
-            sentence += (
-                " Outputs and targets inside of the model were not seen: pass these, and loss=, for their checks."
-            )
+            sentence += " Outputs and targets inside of the model were not seen: pass these, and loss=, for their"
+            sentence += " checks."
         return Verdict(level=level, sentence=sentence, balance=balance)
 
     @property

@@ -29,7 +29,8 @@ class LayerSignals(Record):
             keys), `"one key"`, `"astray"`, `"padding"` (of these into a softmax of one number, whose weights do not sum
             to 1 over what they mix, or are for padding alone), `"mixed"` (into a view that mixes axes), `"root"`
             (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), `"raw"` (it
-            reads inputs as they are, beside what others wrote), names of nonlinearities, and `"batch"` (torch's own).
+            reads inputs as they are, beside what others wrote), `"padded"` (most examples are read at their padding
+            alone), names of nonlinearities, and `"batch"` (torch's own batch normalisation).
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.

@@ -2,7 +2,8 @@
 
 Text is as wide as the terminal, or 120 columns where there is none. A table that does not fit has its long names
 shortened, then loses its last columns, which the line below it names. Numbers are never cut short and rows never wrap.
-Parts come in the order of importance; in reverse where they are taller than the terminal, so that the eye is there.
+Parts come in the order of their importance, and in reverse where they are taller than the terminal: what matters most
+stands where the eye is.
 """
 
 from __future__ import annotations

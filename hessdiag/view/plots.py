@@ -168,7 +168,8 @@ def draw_layers(report: Report) -> Figure:
 
     A balanced network has each colour in a vertical line; the legend gives the largest over the smallest value among
     the weights. γ (blue) next to σ² (green) says how well the theory predicts the measurement. Biases are hollow and
-    learnable scalars small, on the row of their layer. Bars on σ²: ±1.96 standard errors. Nothing undefined is drawn.
+    learnable scalars small, on the row of their layer. Bars on σ² are ±1.96 standard errors. What is undefined or zero
+    is not drawn.
     """
     check_kind("report", report, Report, "pass the Report of hessdiag.diagnose")
     table, rows = report.to_dataframe(), row_names(report.blocks)

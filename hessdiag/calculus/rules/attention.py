@@ -137,8 +137,9 @@ def concentration(variance: float, keys: int, freedom: float = math.inf) -> tupl
     """
     rows = min(max(DRAWN // keys, 64), 4096)
     level = (torch.arange(rows, dtype=torch.float64) + 0.5) / rows
+    # χ of each row: quantiles, by Wilson and Hilferty's approximation
     chi = (1 - 2 / (9 * freedom) + torch.special.ndtri(level) * math.sqrt(2 / (9 * freedom))).clamp(min=0) ** 3
-    chi = (chi / chi.mean())[:, None]  # of each row: quantiles, by Wilson and Hilferty's approximation
+    chi = (chi / chi.mean())[:, None]
     scores = torch.randn(rows, keys, generator=stream(0, "attention scores"), dtype=torch.float64)
     e = ((variance * chi).sqrt() * scores).exp()
     total = e.cumsum(1)

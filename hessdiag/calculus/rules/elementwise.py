@@ -51,7 +51,8 @@ def add(call: Call) -> Step:
     total = float(average(sq)) or 1.0
     cross = both * math.sqrt(q_x * q_y)
     differing = [q * max(1 - each.site_correlation, 0.0) for q, each in ((q_x, x), (q_y, y))]
-    share = differing[0] / (sum(differing) or 1.0)  # next: tokens and positions, say
+    share = differing[0] / (sum(differing) or 1.0)
+    # such as tokens and positions
     apart = 1 / call.shape[-1] if abs(x.example_correlation - y.example_correlation) > 0.5 else None
     out = Activation(
         sq=sq, mean=min(max((x.mean * q_x + y.mean * q_y + cross) / total, 0.0), 1.0),
