@@ -4,16 +4,12 @@ from typing import Annotated
 
 import typer
 
+from hessdiag.arguments import did_you_mean
 from hessdiag.cli import reproduce as figures
-from hessdiag.cli.check_init import check_init
-from hessdiag.cli.compare import compare
-from hessdiag.cli.describe import describe
-from hessdiag.cli.diagnose import diagnose
-from hessdiag.cli.explain import explain
-from hessdiag.cli.lr import lr
-from hessdiag.cli.predict import predict
-from hessdiag.cli.prescribe import prescribe
-from hessdiag.cli.sharpness import sharpness
+from hessdiag.cli.diagnose import compare, diagnose
+from hessdiag.cli.one_network import describe, lr, prescribe, sharpness
+from hessdiag.cli.predict import check_init, predict
+from hessdiag.errors import HessdiagError
 
 HELP = "Checks a PyTorch model before you train it, and names the layer to repair."
 
@@ -22,8 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )  # fmt: skip
 
-
 Version = Annotated[bool, typer.Option("--version", help="print it")]
+Rule = Annotated[str, typer.Argument(metavar="[RULE]", help="such as HD104; all rules in a line each without one")]
 
 
 @app.callback(help=HELP, invoke_without_command=True)
@@ -36,6 +32,20 @@ def hessdiag(context: typer.Context, version: Version = False) -> None:
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+
+
+def explain(rule: Rule = "") -> None:
+    """Explain a rule that a finding names."""
+    from hessdiag.diagnosis import rules as catalogue
+    from hessdiag.results.text_table import plain_text, text_width
+
+    if not rule:
+        print(plain_text([catalogue.overview()]))
+        return
+    if (name := f"HD{rule}" if rule.isdigit() else rule.upper()) not in catalogue.CATALOGUE:
+        hint = did_you_mean(name, list(catalogue.CATALOGUE))
+        raise HessdiagError(f"there is no rule {rule!r}: {hint or 'hessdiag explain lists all'}")
+    print(catalogue.explain(name, width=min(catalogue.WIDTH, text_width())))
 
 
 for command in (describe, diagnose, explain, compare, lr, sharpness, predict, prescribe, check_init):

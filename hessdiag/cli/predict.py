@@ -1,4 +1,4 @@
-"""`hessdiag predict`: the scaling calculus offline."""
+"""`hessdiag predict`, the scaling calculus offline; `check-init`, an initialisation against others on one network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hessdiag.cli.options import Blocks, Model, Network, grouped
-from hessdiag.cli.printing import Printing
+from hessdiag.cli import options
+from hessdiag.cli.options import Blocks, Html, Method, Model, Network, Plots, grouped
+from hessdiag.cli.printing import Printing, gate_spread
 
 if TYPE_CHECKING:
     from hessdiag.models.sources import ModelSource
@@ -28,6 +29,11 @@ Compare = Annotated[bool, typer.Option("--compare", help="measure random trials 
 SETUPS = "random trials to compare with; --compare alone measures 20"
 Trials = Annotated[int, typer.Option("--setups", min=0, help=SETUPS)]
 TRIALS = 20
+SCHEMES = "a name such as fan-in or geometric-orthogonal, package.module:function or ./file.py:function"
+Checked = Annotated[str, typer.Argument(metavar="INIT", help=SCHEMES)]
+CheckedOn = Annotated[str, typer.Option("--model", metavar="MODEL", help=options.MODELS)]
+Against = Annotated[str, typer.Option(metavar="LIST", help="initialisations to compare with, separated by commas")]
+Networks = Annotated[int, typer.Option("--setups", help="random networks under each initialisation")]
 
 
 @grouped
@@ -85,3 +91,32 @@ def _compare(prediction: Any, source: ModelSource, trials: dict[str, Any], progr
     with launched(planned.device) as processes, shown, redirect_stdout(sys.stderr):
         reports = planned.reports(processes=processes)
         return PredictedVsMeasured.of(prediction, reports) if processes.rank == 0 else None
+
+
+@grouped
+def check_init(
+    init: Checked, model: CheckedOn, measured: options.Measured, printing: Printing,
+    against: Against = "fan-in,fan-out,arithmetic,geometric", setups: Networks = 20, method: Method = "auto",
+    data: Annotated[str, typer.Option(metavar="MOD:FN", help=options.DATA)] = "",
+    html: Html = "", plots: Plots = "", resume: options.Resume = "", max_spread: options.MaxSpread = None,
+) -> None:  # fmt: skip
+    """Rank an initialisation among others on one network."""
+    others = [name.strip() for name in against.split(",") if name.strip()]
+    output, class_dim = options.parse_output(measured.output)
+    import hessdiag
+    from hessdiag.parallel.processes import launched
+
+    chosen = {"loss": measured.objective} if measured.objective else {}
+    with launched(measured.torch_device) as processes, redirect_stdout(sys.stderr):
+        check = hessdiag.check_init(
+            init, model=model, against=others, setups=setups, mode=measured.mode, method=method, seed=measured.seed,
+            arguments=measured.arguments, input_size=measured.shape, batch_size=measured.batch_size, output=output,
+            class_dim=class_dim, device=measured.torch_device, data=data or None,
+            dtype=measured.dtype, resume=resume or None, distributed=processes.size > 1, progress=printing.progress,
+            **chosen,
+        )  # fmt: skip
+    if processes.rank > 0:
+        return
+    printing.draw(lambda: {"init-check": hessdiag.plots.draw_init_check(check)}, plots)
+    printing.show(check, html=html)
+    gate_spread(check.spread["avg_sq_singular_value"], max_spread, of=f" under {init}")

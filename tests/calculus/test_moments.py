@@ -12,16 +12,9 @@ from torch.utils._pytree import tree_leaves
 
 import hessdiag
 from hessdiag import init
+from hessdiag.calculus import moments
 from hessdiag.calculus.graph import trace_graph
-from hessdiag.calculus.moments import (
-    Nonlinearity,
-    correlate,
-    example_inputs,
-    leaky_relu,
-    respond,
-    respond_of_largest,
-    weight_moments,
-)
+from hessdiag.calculus.moments import Nonlinearity, correlate, leaky_relu, respond, weight_moments
 from tests.kinds import KINDS, REFUSED
 from tests.networks import Net, two_paths
 from tests.oracles import values_of
@@ -71,7 +64,7 @@ def test_the_largest_of_nine_by_simulation(name, rho):
     x = shared + math.sqrt(1 - rho) * torch.randn(40_000, 2, 9, dtype=torch.float64)
     largest = x.amax(-1)  # (samples, 2)
     y = phi.function(largest)
-    sq, sites, steeper, leaning = respond_of_largest(phi, 0.0, rho, 9)
+    sq, sites, steeper, leaning = moments.respond_of_largest(phi, 0.0, rho, 9)
     usual, slopes = respond(phi, 1.0, 0.0), phi.derivative(largest)
     product = (largest * slopes).prod(-1).mean() / slopes.square().mean()
     assert leaning == pytest.approx(float(product), rel=0.05)
@@ -137,7 +130,7 @@ def test_every_kind_of_network_is_predicted_as_far_as_rules_go_or_refused(name):
     with pytest.raises(hessdiag.HessdiagError) if name in REFUSES.split(",") else nullcontext():
         found = hessdiag.predict(model, kind.inputs(), loss="mse")
         assert {b.name for b in found.blocks} | dict(found.skipped).keys() == {n for n, _ in model.named_parameters()}
-        args, kwargs, _ = example_inputs(model, kind.inputs())
+        args, kwargs, _ = moments.example_inputs(model, kind.inputs())
         graph = trace_graph(model, args, kwargs)
         assert graph.batch == len(tree_leaves((args, kwargs))[0])
         assert set(graph.parameters.values()) <= {n for n, _ in model.named_parameters(remove_duplicate=False)}

@@ -7,15 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.derivatives.losses import (
-    CallableLoss,
-    CrossEntropy,
-    Loss,
-    MeanSquaredError,
-    RandomQuadratic,
-    Reading,
-    resolve_loss,
-)
+from hessdiag.derivatives import losses
+from hessdiag.derivatives.losses import CallableLoss, CrossEntropy, MeanSquaredError, resolve_loss
 from hessdiag.errors import HessdiagError
 
 B, C = 4, 3
@@ -31,7 +24,7 @@ def cases():
     probabilities = torch.rand(B, C, dtype=torch.float64)
     t = torch.randn(B, C, dtype=torch.float64)
     return {
-        "quadratic": (RandomQuadratic(R), y, None, lambda a, t: a @ R @ a),
+        "quadratic": (losses.RandomQuadratic(R), y, None, lambda a, t: a @ R @ a),
         "labels": (CrossEntropy(), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
         "probabilities": (CrossEntropy(), y, probabilities, lambda a, t: F.cross_entropy(a[None], t[None])),
         "positions": (CrossEntropy(), dense, some, lambda a, t: F.cross_entropy(a[None], t[None])),
@@ -42,7 +35,7 @@ def cases():
     }  # fmt: skip
 
 
-def held_against_autograd(loss: Loss, y: Tensor, targets: Tensor | None, one: Callable[..., Tensor]) -> None:
+def held_against_autograd(loss: losses.Loss, y: Tensor, targets: Tensor | None, one: Callable[..., Tensor]) -> None:
     """Value, gradient, Hessian and its root, example by example, and products with several vectors."""
     S, v, w = loss.hessian_matrix(y, targets), torch.randn_like(y), torch.randn_like(y)
     product = loss.hessian_product(y, targets, v)
@@ -73,7 +66,7 @@ def test_against_autograd(name: str) -> None:
 
 def test_the_random_matrix_is_standard_normal_and_follows_the_seed_alone() -> None:
     kinds = [(0, torch.float64), (0, torch.float32), (1, torch.float64)]
-    R, single, other = (RandomQuadratic.draw(300, seed=s, like=torch.zeros((), dtype=d)).R for s, d in kinds)
+    R, single, other = (losses.RandomQuadratic.draw(300, seed=s, like=torch.zeros((), dtype=d)).R for s, d in kinds)
     torch.testing.assert_close(R.float(), single)
     assert not torch.equal(R, other)
     assert abs(float(R.mean())) < 4 / 300
@@ -100,7 +93,7 @@ def test_the_class_dimension_is_one_for_all_kinds_of_targets(kind: str, dim: int
         classes_first = [s if dim == 1 or s.dim() == 1 else s.T for s in (a, t)]
         return F.cross_entropy(classes_first[0][None], classes_first[1][None] * (1 if kind == "indices" else 1.0))
 
-    for reading in (Reading(class_dim=dim), Reading(usual=dim)):
+    for reading in (losses.Reading(class_dim=dim), losses.Reading(usual=dim)):
         loss = resolve_loss("cross-entropy", y=SQUARE, targets=targets, seed=0, reading=reading)
         held_against_autograd(loss, SQUARE, targets, one)
     if kind != "indices":  # which say themselves along what they sum to one
@@ -138,7 +131,7 @@ ZEROS, OTHERS = torch.zeros(B, C), "class_dim 1: it is for loss 'cross-entropy' 
     (F.mse_loss, ZEROS, ZEROS, 1, OTHERS),
 ])  # fmt: skip
 def test_what_no_loss_can_use_is_one_sentence(loss, y: Tensor, targets: Tensor | None, class_dim, message: str) -> None:
-    reading = None if class_dim is None else Reading(class_dim=class_dim)
+    reading = None if class_dim is None else losses.Reading(class_dim=class_dim)
     with pytest.raises(HessdiagError, match=message) as caught:
         resolve_loss(loss, y=y, targets=targets, seed=0, reading=reading)
     assert "\n" not in str(caught.value)
@@ -150,7 +143,7 @@ def test_what_no_loss_can_use_is_one_sentence(loss, y: Tensor, targets: Tensor |
     (lambda y, t: F.mse_loss(y, t) + 1e-4 * y.sum(), Y, CallableLoss),
     (lambda y, t: F.cross_entropy(y, t, label_smoothing=0.01), L, CallableLoss),
 ])  # fmt: skip
-def test_a_function_that_is_a_known_loss_is_known(function, targets: Tensor, kind: type[Loss]) -> None:
+def test_a_function_that_is_a_known_loss_is_known(function, targets: Tensor, kind: type[losses.Loss]) -> None:
     loss = resolve_loss(function, y=Y, targets=targets, seed=0)
     assert (type(loss), loss.name) == (kind, "<lambda>")
 
@@ -162,7 +155,7 @@ def test_the_loss_of_a_batch_is_what_its_author_returns(kind, reduction: str) ->
     y, t = torch.randn(2, B, C, dtype=torch.float64)
     targets = torch.tensor([0, -100, 2, 1]) if kind is nn.CrossEntropyLoss else t
     function, whole = kind(reduction=reduction), y.clone().requires_grad_()
-    loss = resolve_loss(function, y=y, targets=targets, seed=0, reading=Reading(per="batch"))
+    loss = resolve_loss(function, y=y, targets=targets, seed=0, reading=losses.Reading(per="batch"))
     assert (loss.name, loss.couples) == (kind.__name__, kind is nn.L1Loss and reduction == "sum")
     torch.testing.assert_close(loss.value(y, targets).mean(), function(y, targets))
     (gradient,) = torch.autograd.grad(function(whole, targets), whole)

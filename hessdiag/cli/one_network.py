@@ -1,4 +1,4 @@
-"""`hessdiag lr`: learning rates before training."""
+"""Commands that look at one network: `hessdiag describe`, `sharpness`, `prescribe` and `lr`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,70 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hessdiag.cli.options import Blocks, Model, Subject, grouped
+from hessdiag.cli.options import Blocks, Matrix, Method, Model, Per, Plots, Rtol, Subject, grouped
 from hessdiag.cli.printing import Printing
 from hessdiag.errors import HessdiagError
 
 if TYPE_CHECKING:
     from hessdiag.loading.prepare import Prepared
 
+SPLIT = "take packed parameters apart, where that is certain; auto: queries, keys and values"
+Split = Annotated[Literal["auto", "none", "qkv", "heads", "experts"], typer.Option(help=SPLIT)]
+Density = Annotated[bool, typer.Option("--density", help="also measure how the eigenvalues are distributed")]
 Optimizer = Annotated[list[str] | None, typer.Option(metavar="NAME", help="sgd, momentum or adam  [default: all]")]
 LOSSES = "cross-entropy, mse, model or ./file.py:function  [default: cross-entropy where it fits]"
 Steps = Annotated[int, typer.Option(min=1, help="virtual steps on a copy of the weights, and more where a rate rises")]
+
+
+@grouped
+def sharpness(
+    model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", blocks: Blocks = None,
+    split: Split = "auto", density: Density = False, plots: Plots = "",
+) -> None:  # fmt: skip
+    """Measure traces and extreme eigenvalues, whole and by layer."""
+    source, prepared = subject.prepare(model, say=printing.say)
+    import hessdiag
+
+    with redirect_stdout(sys.stderr):
+        measured = hessdiag.sharpness(
+            prepared.module, prepared.batches(), loss=subject.objective, matrix=matrix, mode=subject.mode,
+            blocks=blocks, split=None if split == "none" else split, density=density or bool(plots),
+            seed=subject.seed, progress=printing.progress, **prepared.how,
+        )  # fmt: skip
+    found = replace(measured, name=source.name, init=prepared.init, data=prepared.data)
+    printing.draw(lambda: {"density": hessdiag.plots.draw_density(found)}, plots)
+    printing.show(found)
+
+
+@grouped
+def prescribe(model: Model, subject: Subject, printing: Printing, method: Method = "auto", rtol: Rtol = None) -> None:
+    """Find scales that make all layers equally curved."""
+    source, prepared = subject.prepare(model, say=printing.say)
+    from hessdiag.diagnosis.prescribe import prescribe as find
+
+    with redirect_stdout(sys.stderr):
+        found = find(
+            prepared.module, prepared.batches(), loss=subject.objective, mode=subject.mode, seed=subject.seed,
+            method=method, rtol=rtol, progress=printing.progress, **prepared.how,
+        )  # fmt: skip
+    printing.show(replace(found, model=source.name, init=prepared.init, data=prepared.data))
+
+
+@grouped
+def describe(
+    model: Model, subject: Subject, printing: Printing, matrix: Matrix = "ggn", per: Per = "example",
+    method: Method = "auto",
+) -> None:  # fmt: skip
+    """List the layers of MODEL, and the cost of measuring them."""
+    source, prepared = subject.prepare(model, say=printing.say)
+    import hessdiag
+
+    how: dict[str, Any] = {"loss": subject.objective, "matrix": matrix, "per": per, "mode": subject.mode}
+    printing.show(hessdiag.describe(prepared.module, prepared.batch.inputs, output=source.output, method=method, **how))
 
 
 @dataclass(frozen=True, kw_only=True)
