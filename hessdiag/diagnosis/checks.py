@@ -70,7 +70,6 @@ RANDOM, MOST, UNRELATED = 64, 2**22, 0.25  # numbers; their mean over the deviat
 LEVELS, TOLD, SLIGHT = 8, 0.9, 1e-3  # examples, and numbers of one; a correlation; of what outputs differ by
 ROUNDED, FAR_LESS = 1e-4, 1e-3  # of the largest gradient; of one in single precision
 MANY = 0.2  # of the rows or columns of a matrix
-LOST = 1e-11  # of the squares of a gradient; 2e-9 of it train
 LONG, UNTOLD = 8, 1e-3  # positions; of what outputs differ by, which is more than rounding
 READ_ELSEWHERE = "its gradient is not the one that is found by replacing it where modules hold it:"
 READ_ELSEWHERE += " the model also reads it from somewhere else, such as a list or a view of it"
@@ -208,10 +207,12 @@ def examples_apart(
         left = left.to(value.device)
         other = torch.where(left, value.flip(0), value)
         changed = few.with_leaves([other if v is value else v for v in few.leaves])
-        whole = isinstance(few.output, Layout) or torch.equal(other[left], other[left].round())
+        whole = isinstance(few.output, Layout) or bool(left.all()) or torch.equal(other[left], other[left].round())
         return whole and not torch.equal(changed.call(model), y)
 
-    told = ((name, v, _unreached(name, v, _arrives(g, v), masks)) for (name, v), g in zip(read, found, strict=False))
+    arrived = [(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False)]
+    some = any(bool(there.any()) for name, _, there in arrived if name)
+    told = ((name, v, _unreached(name, v, there, masks, some=some)) for name, v, there in arrived)
     unseen = (which for name, v, (which, left) in told if name and which and (len(which) > 1 or not counts(v, left)))
     return mixed, next(unseen, ()), reached
 
@@ -223,10 +224,14 @@ def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
     return (gradient != 0).any(0).cpu().reshape(*like.shape, -1).any(-1)
 
 
-def _unreached(name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor]) -> tuple[tuple[str, ...], Tensor]:
-    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies; and
-    where that is, like `values`. What `masks` (B, T) have one number for is padding.
+def _unreached(
+    name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor], *, some: bool
+) -> tuple[tuple[str, ...], Tensor]:
+    """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies, or all
+    if `some` other inputs do; and where that is, like `values`. What `masks` (B, T) have one number for is padding.
     """
+    if some and name == "the inputs" and not arrived.any() and varies(values):
+        return (f"the input of shape ({', '.join(['B', *map(str, values.shape[1:])])})",), ~arrived
     for dim in range(1, values.dim()):
         there = arrived.movedim(dim, 0).flatten(1).any(1)
         size, count = len(there), int(there.sum())
@@ -650,20 +655,6 @@ def orderless(model: nn.Module, part: Batch, y: Tensor) -> bool:
     with suppress(*REFUSALS), fixed_statistics(), torch.no_grad():
         return alike_at(STEP) and alike_at(FAR)  # positions may start at zero, and attention at equal shares
     return False
-
-
-def read_in_padding(tokens: Tensor | None, gradient: Tensor, inputs: Sequence[Tensor]) -> bool:
-    """Whether most examples (B, T) have a gradient (B, T, N) where the last token of most is repeated, alone."""
-    if tokens is None or tokens.dim() != 2 or tokens.shape != gradient.shape[:-1]:
-        return False
-    if any(torch.equal(tokens.T, v) for v in inputs):  # steps first
-        tokens, gradient = tokens.T, gradient.transpose(0, 1)
-    if not any(torch.equal(tokens, v) for v in inputs):
-        return False
-    padding = (tokens == tokens[:, -1].mode().values).flip(1).cumprod(1).flip(1).bool()
-    felt = gradient.square().flatten(2).sum(2)
-    there = ((felt * ~padding).sum(1) < LOST * felt.sum(1)) & (padding.sum(1) > 1)
-    return bool(there.double().mean() > 0.5)
 
 
 def looks_ahead(model: nn.Module, part: Batch) -> tuple[str, ...]:

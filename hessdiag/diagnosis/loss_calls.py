@@ -50,6 +50,7 @@ class Calls(TorchFunctionMode):
         self.found, self.silent, self.signed = dict[str, str](), list[float](), dict[str, bool]()
         self.compared = list[tuple[Callable[..., Tensor], Tensor, Tensor]]()  # losses inside, of outputs and targets
         self.targets: Tensor | None = None
+        self.columns = {torch.Size([examples or 0, 1]), torch.Size([examples or 0])}  # whose difference is a square
         self.logs = set[bool]()  # whether what logarithms are taken of is made of the outputs
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,7 +58,9 @@ class Calls(TorchFunctionMode):
         pair = [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)][:2]
         if torch._C._are_functorch_transforms_active():  # one example's, or a derivative's
             return result
-        if self.inside and name not in {*ELEMENTWISE, *TAKES, *LOGISTIC, "ctc_loss"}:
+        crossed = len(pair) == 2 and {v.shape for v in pair} == self.columns and pair[0].is_floating_point()
+        crossed = crossed and ("sub" in name or not any(v.requires_grad for v in pair))
+        if self.inside and not crossed and name not in {*ELEMENTWISE, *TAKES, *LOGISTIC, "ctc_loss"}:
             return result
         with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
             self._note(name, pair, result, args, kwargs)
@@ -75,7 +78,7 @@ class Calls(TorchFunctionMode):
         terms = args[0] if name == "stack" else args[:2] if name.strip("_") in SUMS else ()
         if terms and result.grad_fn is not None and result.numel() == (len(terms) if name == "stack" else 1):
             self._note_terms(terms)
-        if pair and name in LOGISTIC and pair[0].requires_grad:
+        if pair and name in LOGISTIC and pair[0].requires_grad and _are_outputs(pair[0], self.y):
             self.found["logits"] = name
         elif pair and name in LOGARITHMS and sigmoids_in(pair[0].grad_fn, "Clamp|Rsub|Add"):
             self.found.setdefault("logits", "log")
@@ -257,6 +260,12 @@ def _tell_unasked(
         calls.tell(what, "Look at `pos_weight`, at other weights in it, and for a whole division.")
 
 
+def _are_outputs(z: Tensor, y: Tensor) -> bool:
+    """Whether a loss made its numbers of one of the outputs y each, or of differences, and no scores or distances."""
+    slopes = torch.autograd.grad(z.sum(), y, retain_graph=True)[0].abs()
+    return int(slopes.count_nonzero()) <= z.numel() or torch.unique(slopes).numel() <= 2
+
+
 def felt_by(own: Tensor, targets: Tensor) -> Tensor | None:
     """Which targets, of the outputs' shape or classes (B, *positions), the gradients (B, *out) of a loss are of."""
     ways = (own != 0, *((own.any(1), own.any(-1)) if own.dim() == targets.dim() + 1 else ()))
@@ -288,7 +297,8 @@ def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math
     if value.grad_fn is None:
         return calls.found
     for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
-        advice = "Transpose first: `permute(0, 2, 3, 1)` moves the classes of (B, C, H, W) last."
+        order = ", ".join(map(str, (0, *range(2, len(view._saved_self_sym_sizes)), 1)))
+        advice = f"Transpose instead, as by `permute({order})`, which moves the second axis last."
         calls.tell(f"The loss views outputs of {shapes_of(view)}, which mixes their axes.", advice)
     if any(norms_of_places(graph)):
         what = "The loss takes norms over the channels alone, one at each pixel, and one off them."

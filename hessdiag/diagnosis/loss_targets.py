@@ -14,6 +14,7 @@ from torch import Tensor
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import CallableLoss, Loss
+from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import varies
 from hessdiag.diagnosis.loss_calls import Calls
 from hessdiag.diagnosis.loss_terms import are_inputs, classes_like, noise_like, with_slope
@@ -124,6 +125,7 @@ def _tell_reversed(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: B
     """
     classes = not targets.is_floating_point() or (float(targets.min()), float(targets.max())) == (0.0, 1.0)
     distances = bool((y >= 0).all()) and (bool((y > 1).any()) or y[0].numel() == 1)
+    distances |= targets.shape == y.shape and y.dim() > 1 and sums_to_one(y, 1) and not sums_to_one(targets, 1)
     read = bool(with_slope(lambda z: loss.of_all(z, targets), y)[1].any(0).all())  # else classes may be numbers to it
     one = classes and read and not (distances or part.asked or isinstance(part.output, Layout))
     if not one or not varies(targets) or are_inputs(part):

@@ -320,7 +320,7 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     if ordered and len(before) == 3 < len(after) and places[0] == places[1] and before[1] != before[2]:
         readers = [node for node, _ in graph.consumers[view]]
         readers += [other for node in readers if _VIEW.match(node.name()) for other, _ in graph.consumers[node]]
-        return any(node.name().startswith("Convolution") for node in readers)
+        return not readers or any(node.name().startswith("Convolution") for node in readers)
     split = after[:1] == [examples] and examples not in before and len(before) < len(after)
     if split and not one <= other and _names_axes(after, before):  # (B · T, C, H) as (B, C, T, H)
         return True

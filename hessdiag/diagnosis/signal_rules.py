@@ -250,7 +250,8 @@ def residual_growth(net: Net) -> Finding | None:
 
 def raw_inputs(net: Net) -> Finding | None:
     """HD105: inputs far from unit scale, such as pixels from 0 to 255, on any path; what never varies is none."""
-    firsts = [o for o in net.backbone if not net.layers[o].sources or "raw" in net.layers[o].labels]
+    passed = {o for o, e in net.layers.items() if not (e.sources or e.normalises or o in net.weight_of)}
+    firsts = [o for o in net.backbone if passed.issuperset(net.layers[o].sources) or "raw" in net.layers[o].labels]
     read = {o: e.x_sq for o in firsts if (e := net.layers[o]).x_sq > 0 and e.x_varies != 0}
     learn = [o for o in read if o in net.weight_of and net.weight_of[o].trainable]  # not a frozen copy of them
     path = max(learn or read, key=read.__getitem__, default="")
@@ -402,7 +403,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     """HD113 of what the loss is made of: a function that takes other numbers, or shapes that another would join."""
     signals = net.signals
     if signals.takes:
-        return Finding("HD113", "warning", blocks, signals.takes, signals.remedy, 1.0, 0.0)
+        return Finding("HD113", "warning", (), signals.takes, signals.remedy, 1.0, 0.0)
     if signals.stalled > STALLED and not raw_inputs(net):
         share = whole(signals.stalled)
         message = f"The loss of {share} of the examples is high, and flat: no gradient leaves it there."
@@ -416,7 +417,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
     if signals.felt < FELT and not (net.learnt or (signals.loss_kind == "other" and not signals.felt)):
         message = f"The loss sends a gradient to {short(100 * signals.felt)} % of the examples (usual: all)."
         advice = "Look for a minimum, a maximum, an index, a weight or a mask in the loss that leaves the others out."
-        return Finding("HD113", "warning", blocks, message, advice, signals.felt, FELT)
+        return Finding("HD113", "warning", (), message, advice, signals.felt, FELT)
     if signals.summed > WEIGHS:
         times, usual = short(signals.summed), trimmed(WEIGHS)
         what = f"A loss term that is a sum over the batch drowns another, which is a mean: {times}× its gradient"
@@ -424,7 +425,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         return Finding("HD113", "warning", blocks, f"{what} (usual: below {usual}×).", advice, signals.summed, WEIGHS)
     if signals.outweighs == math.inf:
         message = "A loss term without targets falls without end as its outputs grow: its sign is the opposite one."
-        return Finding("HD113", "fault", blocks, message, "Change the sign of that term.", math.inf, WEIGHS)
+        return Finding("HD113", "fault", (), message, "Change the sign of that term.", math.inf, WEIGHS)
     if signals.outweighs > WEIGHS:
         times, usual = short(signals.outweighs), trimmed(WEIGHS)
         message = f"A nat of the code costs {times}× what it can gain (usual: below {usual}×): the posterior collapses."
@@ -512,6 +513,10 @@ def unseen(net: Net) -> Finding | None:
         message = f"Of most examples the outputs read what {listed(blocks)} has for their padding alone."
         advice = "Read the last real position, pack them (`nn.utils.rnn.pack_padded_sequence`), or invert the mask."
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
+    if blocks := net.labelled("one end"):
+        message = f"Outputs read {listed(blocks)} at one end, where one of the directions has seen a single step."
+        advice = "Read its last states, `torch.cat([h[-2], h[-1]], -1)`, or a mean or maximum over the steps."
+        return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if signals.level:
         share, usual = whole(signals.level), whole(LEVEL)
         message = "The outputs do not follow the mean of each example: with it,"
@@ -521,7 +526,7 @@ def unseen(net: Net) -> Finding | None:
     if blocks := net.labelled("outside"):
         message = f"Of the places that `grid_sample` reads behind {listed(blocks)} most are outside of what it samples."
         return Finding("HD120", "warning", blocks, message, "Scale them from pixels to the range −1 to 1.", 1.0, 0.0)
-    waits = (p for p in net.parameters if p.gradient in ("zero", "later"))  # its way may open
+    waits = (p for p in net.parameters if p.gradient == "later" or (p.gradient == "zero" and p.shape[1:]))  # may open
     waiting = any(not p.attribute.startswith("weight_hh") for p in waits)
     if signals.unseen and not waiting:
         blocks = net.names_of(signals.unseen[1:])
@@ -537,7 +542,7 @@ def unseen(net: Net) -> Finding | None:
     first = tuple(net.name_of(o) for o in net.backbone[:1])
     share, usual = map(whole, (signals.repeated, REPEATED_OUTPUTS))
     message = f"{share} of the examples have exactly the outputs of others, whose inputs differ (usual: below {usual})."
-    advice = "Look for inputs outside of a range or a table, closed gates, an inverted mask, or rounding on their way."
+    advice = "Look for a mean over the batch, inputs outside of a range, closed gates, an inverted mask, or rounding."
     return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
 

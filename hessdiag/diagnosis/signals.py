@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -21,11 +20,8 @@ from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
-from hessdiag.data.seeds import draws_outside
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
 from hessdiag.derivatives.magnitude import largest_entry, mean_sq
@@ -35,6 +31,7 @@ from hessdiag.diagnosis.checks import FAR, Gradients, holding, moved, varies
 from hessdiag.diagnosis.loss_fit import SEEN, fit_of
 from hessdiag.diagnosis.loss_terms import NOISES, noise_like, pieces_of
 from hessdiag.diagnosis.network_view import DROPPED, listed
+from hessdiag.diagnosis.unreached import COMPARED, unreached, where_read
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
 from hessdiag.network.torch_state import seeded_rng
@@ -47,11 +44,9 @@ MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
-OPENED = 1e-4  # of the usual size of a gradient: less is rounding
-COMPARED = 16  # examples: in a comparison with a parameter few of them change sides
-DRAWN = 8  # times
+OPENED = 1e-6  # of the usual size of a gradient: less is rounding
 BEYOND = 30.0  # of what outputs the loss may read
-MOST_TRIED = 32  # parameters without a gradient that are changed one by one, else a module at a time
+MOST_TRIED = 32  # columns of whole numbers
 REPEATED = 0.1  # of the examples
 SEVERAL = 16  # outputs that are compared first, and columns of a table
 POOLED, USUALLY = 9, 0.6  # positions; dropped by a graph's attention, say
@@ -199,6 +194,8 @@ class SignalPass:
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
             noted.numbers["x_places"] = _between_places(x.detach(), self.part.size, _channel(module, x))
             noted.x_edge = get_gradient_edge(x) if x.requires_grad and torch.is_grad_enabled() else None
+            held = 0 < noted.numbers["x_sq"] == noted.numbers["out_sq"] != 1.0  # handed on as it is
+            noted.numbers["normalises"] &= not held
             noted.numbers["labels"] += ("raw",) * any(checks.holds(x.detach(), v) for v in self.part.tensors)
         noted.edge = get_gradient_edge(out) if out.requires_grad and out.grad_fn is not None else None
 
@@ -284,8 +281,8 @@ class SignalPass:
             if layer.edge is not None and (gradient := next(found)) is not None:  # else there is no way to it
                 sq = mean_sq(gradient)
                 layer.numbers |= {"out_gradient_sq": sq, "out_gradient_total": sq * gradient.numel() / part.size}
-                read = self.entered.get(layer.numbers["path"])
-                layer.numbers["labels"] += ("padded",) * checks.read_in_padding(read, gradient, part.tensors)
+                module, read = model.get_submodule(o := layer.numbers["path"]), self.entered.get(o)
+                layer.numbers["labels"] += where_read(module, read, gradient, part.tensors)
             if layer.x_edge is not None:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
@@ -320,7 +317,7 @@ class SignalPass:
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None for unused ones."""
         radial = self._radial_shares(layers) if self.balanced else {}
         opened, later, factors = self._opened(loss, gradients)
-        states = opened | self._unreached(gradients) | left
+        states = opened | unreached(self.model, self.part, gradients) | left
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
             gradient, slots, w = gradients[name], places[name], parameter.detach()
@@ -465,13 +462,6 @@ class SignalPass:
         found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
 
-    def _unreached(self, gradients: Gradients) -> dict[str, Gradient]:
-        """Parameters without a gradient that the outputs depend on, and those that are used for nothing."""
-        cut = _detached(self.model, self.part, gradients)
-        none = {name: p for name, p in self.parameters.items() if gradients[name] is None and name not in cut}
-        found = cut | _unread(self.model, self.part, none)
-        return found | _by_chance(self.model, self.part, {name: p for name, p in none.items() if name not in found})
-
     def _ignored(self, y: Tensor, gradients: Gradients) -> tuple[str, ...]:
         """A state that is not carried on, or an input that no output depends on, and the first layer that reads it."""
         for path, (first, *later) in self.states.items():
@@ -601,65 +591,6 @@ def _stepped(parameters: Parameters, gradients: Gradients) -> dict[str, nn.Param
     """Copies of what has a gradient, a first step of Adam away."""
     found = ((name, p, gradients[name]) for name, p in parameters.items())
     return {name: nn.Parameter(p.detach() - RATE * g.sign()) for name, p, g in found if g is not None}
-
-
-def _detached(model: nn.Module, batch: Batch, gradients: Gradients) -> dict[str, Gradient]:
-    """Names of parameters that have no gradient and yet change the outputs of a few examples; put back as they were."""
-    few, found = batch.narrow(0, COMPARED), set()
-    without = [name for name, g in gradients.items() if g is None]  # those of a module one after the other
-
-    def outputs_with(changed: Sequence[str]) -> Tensor:
-        kept = [(p.data, p.detach().clone()) for name, p in model.named_parameters() if name in changed]
-        for w, _ in kept:
-            w.mul_(2).add_(0.1)
-        try:
-            return few.call(model)
-        finally:
-            for w, before in kept:
-                w.copy_(before)
-
-    if without and not torch.equal(y := few.call(model), outputs_with(without)):
-        each = [[name] for name in without]
-        if len(without) > MOST_TRIED:
-            each = [[*names] for _, names in groupby(without, key=lambda name: name.rpartition(".")[0])]
-        found = {name for names in each if not torch.equal(y, outputs_with(names)) for name in names}
-    return dict.fromkeys(found, "cut")
-
-
-class _Used(TorchFunctionMode):
-    """Notes of which parameters operations make something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ids: set[int] = set()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if any(v.requires_grad for v in tree_leaves(result) if isinstance(v, Tensor)):
-            self.ids |= {id(v) for v in tree_leaves((args, kwargs)) if isinstance(v, nn.Parameter)}
-        return result
-
-
-def _unread(model: nn.Module, batch: Batch, parameters: Parameters) -> dict[str, Gradient]:
-    """Parameters that are used, and of which nothing depends that the model returns, beside the outputs as well."""
-    with _Used() as used:
-        returned = [y for y in tensors_in(batch.narrow(0, 2).run(model)) if y.requires_grad] if parameters else []
-    ends = [y.real.sum() for y in returned]
-    found = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
-    pairs = zip(parameters.items(), found, strict=bool(ends))
-    return {name: "unread" for (name, p), g in pairs if g is None and id(p) in used.ids}
-
-
-def _by_chance(model: nn.Module, batch: Batch, parameters: Parameters) -> dict[str, Gradient]:
-    """Parameters that outputs depend on at other draws, of a model that draws which of its layers run."""
-    found: dict[str, Gradient] = {}
-    for number in range(DRAWN if parameters and (batch.noise or draws_outside()) else 0):
-        args, kwargs = tree_map_only(Tensor, Tensor.clone, batch.narrow(0, 2).arguments)
-        with seeded_rng(number):
-            ends = [y.real.sum() for y in tensors_in(model(*args, **kwargs)) if y.requires_grad]
-        gradients = torch.autograd.grad(ends, [*parameters.values()], allow_unused=True) if ends else ()
-        found |= {name: "later" for name, g in zip(parameters, gradients, strict=bool(ends)) if g is not None}
-    return found
 
 
 def _rows(gradient: Tensor) -> int:

@@ -194,9 +194,11 @@ def below_epsilon(net: Net) -> Finding | None:
     blocks = tuple(sorted(hit, key=lambda name: (hit[name], name not in sources)))
     worst = hit[blocks[0]]
     what = f"{blocks[0]} is so small that ε outweighs it: the normalisation after it"
-    advice = f"Make {blocks[0]} larger (a standard deviation of 0.02 is usual for embeddings), or ε smaller."
+    table = "lookup" in net.named[blocks[0]].uses
+    how = "a standard deviation of 0.02 is usual" if table else "look for a missing skip connection, too"
+    advice = f"Make {blocks[0]} larger ({how}), or ε smaller."
     if alone := blocks[0] not in sources:
-        what = f"Numbers that are alike, one alone, or small beside ε reach {listed(blocks)}: the worst of these"
+        what = f"What reaches {listed(blocks)} hardly differs, is one number, or small beside ε: the worst of these"
         advice = "Normalise more numbers (fewer groups, another axis, ahead of a pooling), or make ε smaller (1e-5)."
     message = f"{what} writes {root(worst)} (usual: above {root(BELOW_EPS)})."
     return Finding("HD109", graded(-worst, -BELOW_EPS_WARNING[alone]), blocks, message, advice, worst, BELOW_EPS)
@@ -235,7 +237,7 @@ def cannot_learn(net: Net) -> Finding | None:
     zeros = [p.name for p in telling if p.weight_sq == 0 and len(p.shape) > 1]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
     message = f"{listed(blocks)} cannot learn: the gradient there is exactly zero, also once others have moved."
-    advice = "Look for a dead ReLU, a zero gate, mask or state, rounding, a softmax or norm of one number, or `detach`."
+    advice = "Look for a dead ReLU, a zero input, gate, mask or state, rounding, a softmax of one number, or `detach`."
     if net.signals.bounded and not any(p.gradient in ("some", "later") for p in net.parameters):
         message += f" None passes the {net.signals.bounded} that ends the network."
     opened = {_neighbourhood(p): p.name for p in reversed(net.parameters) if p.name in zeros}  # the first of each
@@ -381,7 +383,7 @@ def one_row(net: Net) -> Finding | None:
 
 def unregistered(net: Net) -> Finding | None:
     """HD404: the outputs depend on tensors that require a gradient and are no parameters of the model."""
-    cut = any(p.gradient == "cut" for p in net.parameters)  # of which parameters are made on the way
+    cut = any(p.gradient in ("cut", "targets") for p in net.parameters)  # of which parameters are made on the way
     names = tuple(name for name in net.signals.unregistered if not (cut and name.startswith("Parameter(")))
     if not names:
         return None
@@ -420,6 +422,9 @@ def detached(net: Net) -> Finding | None:
         message = f"The outputs depend on {listed(blocks)}, but no gradient gets there."
         advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `argmax` or `>`."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
+    if blocks := tuple(p.name for p in net.parameters if p.trainable and p.gradient == "targets"):
+        message = f"No gradient gets to {listed(blocks)}, of which a copy learns, as of a target network."
+        return Finding("HD403", "note", blocks, message, "Nothing, if that is meant.", float(len(blocks)), 0.0)
     if blocks := net.labelled("sampled"):
         message = f"The first output changes with {listed(blocks)}, and sends no gradient there."
         advice = "Draw by `rsample()`, not `sample()`; of codes pass on `z + (q - z).detach()`; a policy may mean it."
@@ -445,7 +450,7 @@ def unused(net: Net) -> Finding | None:
     used = {net.siblings[p.name] for p in net.parameters if p.gradient not in ("none", "unread")}
     unread = [p.name for p in names if p.gradient == "unread" and net.siblings[p.name] not in used]
     if matrices := [name for name in unread if len(net.named[name].shape) > 1]:
-        message = f"What is made of {listed(matrices)} is not read, or only as indices."
+        message = f"Nothing reads what is made of {listed(matrices)}, or only as indices."
         advice = "Pass on what the layer returns, or leave it out."
         unread = list(dict.fromkeys((*matrices, *unread)))
         severity: Severity = "note" if _ends(net, matrices) else "warning"

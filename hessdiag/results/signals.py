@@ -13,7 +13,7 @@ from typing import Literal
 from hessdiag.results.findings import Finding
 from hessdiag.results.records import Record
 
-Gradient = Literal["some", "later", "zero", "left", "cut", "unread", "none"]
+Gradient = Literal["some", "later", "zero", "left", "cut", "targets", "unread", "none"]
 FIXED = " (random)"  # ends the names of tensors that are not registered and require no gradient
 ALIKE = 1e-9  # share of E[W²] by which the rows of a weight that are all alike differ
 
@@ -93,8 +93,8 @@ class ParameterSignals(Record):
         zeros: share of entries that are exactly zero.
         gradient: `"some"`, `"later"` (once others have moved, or at other draws), `"zero"` (exactly), `"left"`
             (it makes outputs that the loss leaves out), `"cut"` (the outputs depend on it, but autograd does not know),
-            `"unread"` (its layer runs, and nothing that the model returns depends on it) or `"none"` (the outputs do
-            not depend on it).
+            `"targets"` (the same where some are a copy of what learns), `"unread"` (its layer runs, and nothing that
+            the model returns depends on it) or `"none"` (the outputs do not depend on it).
         gradient_sq: E[Δ²] of the gradient of the batch's mean loss.
         cancelled: share of its rows or columns, where there are many, whose gradient is rounding alone.
         rows: of a table, how many get a gradient.

@@ -235,7 +235,7 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD110", relabelled(layers(l2={"x_varies": 5e-4, "x_sq": 1e-7}), "relu", "softmax", paths=("l1",)), ""),
     ("HD109", below_eps(4e-5), "note"),  # Small beside ε is a note down to a thousandth; one number alone is not small.
     ("HD109", below_eps(1e-7), "warning", ("wte.weight", "norm.weight"), "so small"),
-    ("HD109", below_eps(0.0), "warning", ("norm.weight",), "one alone"),
+    ("HD109", below_eps(0.0), "warning", ("norm.weight",), "is one number"),
     *(("HD201", network(weights={"l2": {"kurtosis": n, "largest": 100.0}}), said)
         for n, said in ((63.0, "note"), (1100.0, "warning"))),
     ("HD206", network(weights={"l2": {"weight_sq": 0.9, "along": math.nan}}), ""),
@@ -1039,6 +1039,18 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"a softmax over {dim} behind a normalisation", lambda dim=dim: net(lambda m, x: m.o(m.n(m.f(x)).softmax(dim)
         * m.g(x)), f=nn.Linear(4, 8), n=nn.BatchNorm1d(8), g=nn.Linear(4, 8), o=nn.Linear(8, 3)), (X, T), None, said)
         for dim, said in ((1, ""), (0, "HD122"))),
+    *((f"both directions {said}", lambda at=at: net(lambda m, x: m.o(at(m.r(x)[0])), o=nn.Linear(16, 3), r=nn.GRU(4,
+        8, batch_first=True, bidirectional=True)), (torch.randn(16, 9, 4), T), None, said) for at, said in (
+        (lambda h: h[:, -1], "HD120"), (lambda h: h.mean(1), ""))),
+    *((f"x, {n} y", lambda n=n: net(lambda m, x, y: m.o(torch.cat([x, n * y], 1)), o=nn.Linear(8, 3)), ((X, X.flip(0)),
+        T), None, said) for n, said in ((1, ""), (0, "HD120"))),
+    *((f"without a gradient, {n} wide", lambda n=n: net(lambda m, x: F.mse_loss(m.q(x), m.late(x).detach()), **{name: nn
+        .Sequential(nn.Linear(4, k), nn.Linear(k, 4)) for name, k in (("q", 8), ("late", n))}), ((X,),), "model", said)
+        for n, said in ((8, ""), (9, "HD403"))),
+    *((f"targets of {n} in the model", lambda: net(lambda m, x, t: (m.f(x) - t).square().mean(), f=nn.Linear(4, 1)),
+        ((X, y),), "model", said) for n, y, said in (("a column", X[:, :1], ""), ("none", X[:, 0], "HD113"))),
+    *((f"pixels {said}", lambda to=to: net(lambda m, x: to(m.f(x.flatten(2).mT)).reshape(-1, 7, 5, 6), f=nn.Linear(3,
+        7)), (VIDEO,), None, said) for to, said in ((lambda y: y.mT, ""), (lambda y: y, "HD114"))),
     *((f"inputs times {factor}", lambda factor=factor: net(lambda m, x: m.o((1 + m.e) * m.f(factor * x + 1)), e=nn
         .Parameter(torch.zeros(1)), f=nn.Linear(4, 8), o=nn.Linear(8, 3)), (X, T), None, said)
         for factor, said in ((1, ""), (0, "HD102"))),

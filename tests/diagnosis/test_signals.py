@@ -574,4 +574,4 @@ def test_a_pooler_that_is_passed_by_is_a_note_and_a_layer_amid_others_is_not() -
     for late in (False, True):
         (found,) = find(signals_of(Net(partial(reads, late=late), body=body, head=head), x))
         assert (found.rule, found.severity) == ("HD403", "note" if late else "warning")
-        assert found.message == "What is made of body.extra is not read, or only as indices."
+        assert found.message == "Nothing reads what is made of body.extra, or only as indices."

@@ -144,5 +144,5 @@ def test_groups_of_one_number_are_named() -> None:
     report = hessdiag.diagnose(model, torch.randn(8, 6), torch.arange(8) % 3)
     (found,) = (each for each in report.findings if each.rule == "HD109")
     assert found.blocks[0] == "1.weight"
-    assert "one alone" in found.message
+    assert "is one number" in found.message
     assert "fewer groups" in found.advice
