@@ -81,6 +81,9 @@ def check_model(model: Any) -> None:
 
     built = "hessdiag.models.resolve_model('lenet').build().module"
     check_kind("model", model, nn.Module, f"pass a torch.nn.Module that is built, such as {built}")
+    if "forward_unimplemented" in getattr(model.forward, "__name__", ""):
+        what = f"the model {type(model).__name__} has no forward method: wrap it in a module whose forward returns"
+        raise HessdiagError(f"{what} outputs, or a training step's loss (loss='model', --loss model)")
     if lazy := [name for name, parameter in model.named_parameters() if nn.parameter.is_lazy(parameter)]:
         raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
 

@@ -1,5 +1,6 @@
 """The one exception that users meet, and what models, losses and layers raise that cannot use what they are given."""
 
+SIMILARITIES = "the outputs of an example have a number for each other one, as similarities have: pass"
 REFUSALS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError, ArithmeticError)
 
 

@@ -20,7 +20,7 @@ from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_le
 
 from hessdiag.arguments import TENSORS, check_choice, few, kind_of, one_line
 from hessdiag.data.seeds import Noise, calls_here, user_code
-from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
+from hessdiag.errors import REFUSALS, SIMILARITIES, CoupledError, HessdiagError
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # arguments of those names
 TRIED = {"example": 2, "batch": 8}  # examples on which a loss is tried; a batch's mean needs more than a pair
@@ -620,8 +620,7 @@ class Road:
         """For a loss of all that the model returns."""
         if some.of_pairs(model, returned):
             if per == "example":
-                message = "the outputs of an example have a number for each other one, as similarities have: pass"
-                raise CoupledError(f"{message} per='batch' (--per batch)")
+                raise CoupledError(f"{SIMILARITIES} per='batch' (--per batch)")
             return replace(self, output=Layout.of(batch.run(model), size=batch.rows), together=True)
         more = batch if per == "batch" else batch.narrow(0, (some.rows or 1) + 1)  # a size may be as many as those
         layout = Layout.of(more.run(model), size=more.rows, fewer=returned)
@@ -687,8 +686,8 @@ def _common_size(tensors: Sequence[Tensor]) -> int:
     """The number of examples that all tensors agree about."""
     if len(sizes := {tuple(t.shape[:1]) for t in tensors}) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-        how = 'must be the same batch, or pass batch_dim, or, where all are one, examples="one" (--data f: f.examples)'
-        raise HessdiagError(f"inputs and targets have shapes {shapes}: the first dimension {how}")
+        how = 'must be the same batch, or pass batch_dim, or, where all are one, examples="one" (of --data FILE:f write'
+        raise HessdiagError(f'inputs and targets have shapes {shapes}: the first dimension {how} f.examples = "one")')
     ((size,),) = sizes
     if size == 0:
         raise HessdiagError("the batch is empty: pass at least one example")

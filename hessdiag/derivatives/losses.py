@@ -333,10 +333,7 @@ class CallableLoss(Loss):
         return BatchLoss(self.function, self.reading)
 
     def at_once(self, y: Tensor, targets: Tensor | None) -> Loss:
-        with suppress(*REFUSALS):  # unless it reads one example at a time
-            if _alike(Loss._gradient(self.together, y, targets)[1], Loss._gradient(self, y, targets)[1]):
-                return self.together
-        return self
+        return self._chosen(y, targets)[0]
 
     def value(self, y: Tensor, targets: Tensor | None) -> Tensor:
         rows = [slice(b, b + 1) for b in range(len(y))]
@@ -376,7 +373,7 @@ class CallableLoss(Loss):
             self.hessian_product(y, targets, torch.ones_like(y))
         except REFUSALS as error:
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
-            raise HessdiagError(f"{message} operations that can, such as clamp, exp and sums") from error
+            raise HessdiagError(f"{message} operations that can, or pass quick=True (--quick)") from error
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and Hessian product."""
@@ -407,12 +404,15 @@ class CallableLoss(Loss):
         return bool(((whole.abs() > SAME[whole.dtype] * whole.abs().max()) & (alone == 0)).any())
 
     def _gradient(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Of all examples at once, where that is the same: second derivatives of one after the other take longer."""
+        return self._chosen(y, targets)[1]
+
+    def _chosen(self, y: Tensor, targets: Tensor | None) -> tuple[Loss, tuple[Tensor, Tensor]]:
+        """Itself, or that of all examples at once where its gradient is the same, and faster; with the gradient."""
         apart = super()._gradient(y, targets)
         with suppress(*REFUSALS):  # unless it reads one example at a time
             if len(y) > 1 and _alike((found := Loss._gradient(self.together, y, targets))[1], apart[1]):
-                return found
-        return apart
+                return self.together, found
+        return self, apart
 
     def _one(self, y: Tensor, targets: Tensor | None, copies: int = -1) -> Tensor:
         """The function of several examples at once, or copies of one, as its author means it; it may write to them."""

@@ -22,7 +22,7 @@ from hessdiag.curvature.measurement import Settings
 from hessdiag.data.batch import TRIED, Batch, Form, Layout, Road, held_by, labels_of, mapped, own_loss, tensors_in
 from hessdiag.derivatives.losses import SAME, LossFunction, Reading, resolve_loss
 from hessdiag.derivatives.problem import Problem, read_loss
-from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
+from hessdiag.errors import REFUSALS, SIMILARITIES, CoupledError, HessdiagError
 from hessdiag.network.blocks import find_blocks
 from hessdiag.network.torch_state import fixed_statistics, seeded_rng
 from hessdiag.network.trace import kept_aside, try_model
@@ -129,7 +129,7 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
         what = "the loss or its gradient is NaN or infinite at outputs of -inf, as of masked logits or log(0)"
         raise HessdiagError(f"{what}: look for 0 times infinity in it, a masked target, or a row that is all -inf")
     known = isinstance(loss, str | None) or batch.output is not None or type(loss) is nn.CrossEntropyLoss
-    if not (bare and batch.output is None and callable(named) and some.of_pairs(model, returned)):
+    if not (callable(named) and _are_pairs(model, returned, some, bare=bare)):
         if known or bare or not any(value.is_floating_point() for value in tensors_in(returned)):
             return plain
         try:
@@ -142,6 +142,15 @@ def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, set
             return plain
     with seeded_rng(0):  # its calls draw, too
         return replace(plain, loss=named).of_all(model, batch, some, returned, settings.per)
+
+
+def _are_pairs(model: nn.Module, returned: Any, some: Batch, *, bare: bool) -> bool:
+    """Whether outputs compare the examples; refused where one of several is chosen."""
+    pairs = (bare or some.output is not None) and some.of_pairs(model, returned)
+    if pairs and some.output is not None:
+        what = f"{SIMILARITIES} a loss of all that the model returns, loss=f (--loss FILE:f), in place of output, and"
+        raise HessdiagError(f"{what} per='batch' (--per batch)")
+    return pairs
 
 
 def _unfit(returned: Any, targets: Tensor | None, error: Exception) -> CoupledError:
@@ -173,8 +182,9 @@ def _road_of_own(model: nn.Module, returned: Any, some: Batch, settings: Setting
                 if _is_that(loss, plain, y.detach(), sent, value.detach(), settings):
                     return Road(loss, some.output, labels=number, shifted=shifted, draws=some.noise)
     if asked and settings.matrix == "ggn" and not settings.quick:
+        why = "no outputs are returned beside it" if value is returned else why
         message = f"loss 'model' has no Gauss-Newton matrix here ({why}): diagnose with matrix='hessian' (--matrix"
-        raise HessdiagError(f"{message} hessian), or pass the loss as a function of what the model returns and targets")
+        raise HessdiagError(f"{message} hessian), return outputs too, or pass the loss as a function of these")
     return _road_as_returned(model, returned, some, settings) if asked else None
 
 
@@ -186,8 +196,8 @@ def _without_loss(model: nn.Module, returned: Any, some: Batch, value: Tensor | 
         what = none if value is None else "a loss without a gradient: look for detach, or torch.no_grad()"
         raise HessdiagError(f"loss 'model': the model returned {what}")
     if isinstance(returned, Tensor) and some.of_pairs(model, returned):
-        what = "the outputs of an example have a number for each other one, as similarities have: pass their loss"
-        raise HessdiagError(f"{what} as a function, loss=f (--loss FILE:f), and per='batch' (--per batch)")
+        what = f"{SIMILARITIES} their loss as a function, loss=f (--loss FILE:f), and"
+        raise HessdiagError(f"{what} per='batch' (--per batch)")
 
 
 def _road_as_returned(model: nn.Module, returned: Any, some: Batch, settings: Settings) -> Road:

@@ -78,7 +78,7 @@ def prepare(
         tally, origin_of_data = Tally(1, 1), network.inputs.description if network.inputs else ""
     else:
         tally, origin_of_data = Tally(), data.reference
-        reads = reader(module, batch_dim, examples, None)
+        reads = reader(module, batch_dim, "either" if examples == "batch" else examples, None)
         read = read_batches(data, batch_size=batch_size, most=batches, tally=tally, read=reads, seed=seed)
     batch = replace(next(read).to(where, dtype), output=source.output)
     more = (later.to(where, dtype) for later in read)

@@ -171,6 +171,7 @@ def _difference(kept: list[BlockReport], curved: list[BlockReport], factor: tupl
         return [] if len(kept) > 1 else ["Too few layers count to judge differences in curvature."]
     value, low, high = (short(math.sqrt(each), 2) for each in factor)
     noise = "" if low == high else f" ({low} to {high} with sampling noise)"
+    noise = " (not resolved: pass a smaller rtol, --rtol)" if math.isinf(factor[2]) else noise
     largest = layer_of(max(curved, key=lambda block: block.avg_sq_singular_value).name)
     smallest = layer_of(min(reversed(curved), key=lambda block: block.avg_sq_singular_value).name)
     among = "layers" if len(curved) == len(kept) else f"the other {len(curved)} layers"

@@ -111,8 +111,7 @@ class Report(Printed, Record):
             return Verdict(level="undecided", sentence=f"Undecided: no signals were measured ({why}).", balance=balance)
         level, sentence = judge(self.findings)
         if level == "no-problem" and self.loss == "model":
-            sentence += " Outputs and targets inside of the model were not seen: pass these, and loss=, for their"
-            sentence += " checks."
+            sentence += " Its loss is inside of the model: to check that, return outputs, pass targets and loss=."
         return Verdict(level=level, sentence=sentence, balance=balance)
 
     @property
@@ -166,10 +165,11 @@ class Report(Printed, Record):
         """Lines on what was measured, of what."""
         view = "per example" if self.per == "example" else "of the batch mean"
         measured = f"{MATRICES[self.matrix]} {view}" if self.method != "none" else "signals alone"
+        size = "as one" if (self.per, self.batch_size) == ("batch", 1) else self.batch_size
         loss = f"loss {self.loss}{' (--data FILE:FN gives targets)' if self.loss == 'random-quadratic' else ''}"
         lines = [
             f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
-            f"{loss}, batch {self.batch_size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
+            f"{loss}, batch {size} ({self.data}), seed {self.seed}, {self.device} {self.dtype}",
         ]
         count, given = self.batches_read, self.batches_given
         if count not in (0, given):

@@ -593,12 +593,14 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
         (X, T), {}, r"backward pass adds to \.grad"),
     (LINEAR, (X, T), {"loss": "model"}, r"returned a tensor of shape \(2, 2\), no loss, a scalar: pass labels"),
     (network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR), ((X, X[:, :2]),), {"loss": "model"},
-        r"has no Gauss-Newton matrix here \(it is no cross-entropy.*diagnose with matrix='hessian'"),
+        r"has no Gauss-Newton matrix here \(no outputs.* beside it\).*diagnose with matrix='hessian'"),
     (network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR), (X,), {"loss": "model"},
         r"with 2 tensors over the examples \(0, 1\).*name one, as in output=0"),
     (PAIR, (X,), {"loss": lambda y, t: (y[0] * (y[0] - y[0].mean(0)).detach()).sum()}, "compares the examples"),
     (network(lambda m, x: m.a(x), a=LINEAR), (X,), {"loss": lambda y, t: F.mse_loss(*y.chunk(2))}, "compares the"),
     (network(lambda m, x: m.a(x) @ m.a(x).T, a=LINEAR), (X, torch.arange(6)), {}, "a number for each other one"),
+    (network(lambda m, x: 2 * [m.a(x) @ m.a(x).T], a=LINEAR), (X, torch.arange(6)), {"output": 0}, "place of output"),
+    (nn.ModuleDict({"a": LINEAR}), (X, T), {}, r"has no forward method: wrap it.*training step's loss \(loss='model'"),
     (PAIR, (X,), {"loss": contrastive}, r"compares the examples of a batch.*pass per='batch' \(--per batch\)"),
     (network(lambda m, x: (m.a(x) @ m.a(x).T, m.a(x)), a=LINEAR), (X, T),
         {"loss": lambda out, t: F.cross_entropy(out[0], t)},
@@ -779,7 +781,7 @@ def test_what_the_model_reads_may_be_named_targets_of_its_own_loss() -> None:
         report = hessdiag.diagnose(Own(), iter([data, data]), loss="model", per=per, progress=False)
         assert report.method_reason.startswith("loss 'model' has no Gauss-Newton matrix here")
         assert report.verdict.sentence.startswith("No problem found")
-        assert "inside of the model were not seen" in report.verdict.sentence
+        assert "loss is inside of the model" in report.verdict.sentence
 
 
 def test_similarities_ask_for_their_loss_and_outputs_may_be_as_long_as_the_longest() -> None:

@@ -60,7 +60,7 @@ def test_noise_is_said_in_closed_form_and_exact_weights_stay_apart_beside_it() -
     for factor, error in ((15.0, 1.0), (2.2, 0.6)):
         hidden = of(1.0, factor, error=error)
         assert (hidden.level, hidden.low) == ("undecided", 1.0)
-        assert "(1.0 to inf with sampling noise)" in hidden.sentence
+        assert "(not resolved: pass a smaller rtol, --rtol)" in hidden.sentence
     between = of(1.0, 2.2, error=0.1)
     assert between.level == "uneven"
     assert "differs by 1.5× (1.3 to 1.7 with sampling noise)" in between.sentence
