@@ -43,17 +43,11 @@ LossOfExample = Callable[[Tensor, int], Tensor]  # of the outputs (1, *out) of t
 
 @dataclass(frozen=True)
 class Dense:
-    """Squared norms of all blocks.
+    """Squared norms of all blocks."""
 
-    Attributes:
-        map: (L, L) of the curvature matrix.
-        rounding: (L, L) upper bounds of `map`, which rounding errors in float64 are proportional to.
-        gradient_sq: (L,) of the gradient, averaged over examples.
-    """
-
-    map: Tensor
-    rounding: Tensor
-    gradient_sq: Tensor
+    map: Tensor  # (L, L) of the curvature matrix
+    rounding: Tensor  # (L, L) upper bounds of `map`, which rounding errors in float64 are proportional to
+    gradient_sq: Tensor  # (L,) of the gradient, averaged over examples
 
     def error(self, found: Tensor) -> Tensor:
         """Errors of a map relative to this one, (L, L); of what is zero but for rounding, relative to that."""

@@ -18,21 +18,14 @@ RELATIVE = 0.01  # by which printed numbers may differ between processors, or on
 
 @dataclass(frozen=True)
 class Fence:
-    """A fenced block of a page.
-
-    Attributes:
-        language: behind the opening fence, such as console, python or text.
-        line: number of the opening fence.
-        reason: why the block is not run; empty if it is.
-        follows: nothing stands between the block before it and this one.
-    """
+    """A fenced block of a page."""
 
     page: str
-    language: str
+    language: str  # behind the opening fence, such as console, python or text
     text: str
-    line: int
-    reason: str = ""
-    follows: bool = False
+    line: int  # number of the opening fence
+    reason: str = ""  # why the block is not run; empty if it is
+    follows: bool = False  # nothing stands between the block before it and this one
 
     @property
     def place(self) -> str:

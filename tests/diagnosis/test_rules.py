@@ -1044,6 +1044,11 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         (lambda h: h[:, -1], "HD120"), (lambda h: h.mean(1), ""))),
     *((f"x, {n} y", lambda n=n: net(lambda m, x, y: m.o(torch.cat([x, n * y], 1)), o=nn.Linear(8, 3)), ((X, X.flip(0)),
         T), None, said) for n, said in ((1, ""), (0, "HD120"))),
+    ("a generator before a fixed critic", lambda: nn.Linear(4, 2), (X, torch.ones(16)), lambda y, t: -F.logsigmoid(10 -
+        8 * (y - 2).square().sum(1)).mean(), ""),
+    *((f"inputs of {size} behind a norm that is none", lambda: net(lambda m, x: m.o(m.f(m.n(x)).relu()), n=networks
+        .having(type("ActNorm", (nn.Module,), {"forward": lambda m, x: m.s * x})(), s=nn.Parameter(torch.ones(4))), f=nn
+        .Linear(4, 8), o=nn.Linear(8, 3)), (size * X, T), None, said) for size, said in ((1, ""), (300, "HD105"))),
     *((f"without a gradient, {n} wide", lambda n=n: net(lambda m, x: F.mse_loss(m.q(x), m.late(x).detach()), **{name: nn
         .Sequential(nn.Linear(4, k), nn.Linear(k, 4)) for name, k in (("q", 8), ("late", n))}), ((X,),), "model", said)
         for n, said in ((8, ""), (9, "HD403"))),
