@@ -212,7 +212,7 @@ def examples_apart(
 
     arrived = [(name, v, _arrives(g, v)) for (name, v), g in zip(read, found, strict=False)]
     some = any(bool(there.any()) for name, _, there in arrived if name)
-    told = ((name, v, _unreached(name, v, there, masks, some=some)) for name, v, there in arrived)
+    told = ((name, v, _left_unseen(name, v, there, masks, some=some)) for name, v, there in arrived)
     unseen = (which for name, v, (which, left) in told if name and which and (len(which) > 1 or not counts(v, left)))
     return mixed, next(unseen, ()), reached
 
@@ -224,7 +224,7 @@ def _arrives(gradient: Tensor | None, like: Tensor) -> Tensor:
     return (gradient != 0).any(0).cpu().reshape(*like.shape, -1).any(-1)
 
 
-def _unreached(
+def _left_unseen(
     name: str, values: Tensor, arrived: Tensor, masks: Sequence[Tensor], *, some: bool
 ) -> tuple[tuple[str, ...], Tensor]:
     """The first or last half, or more, of a dimension from which nothing reaches the outputs, and which varies, or all

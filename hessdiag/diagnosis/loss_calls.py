@@ -262,7 +262,7 @@ def _tell_unasked(
 
 def _are_outputs(z: Tensor, y: Tensor) -> bool:
     """Whether a loss made its numbers of one of the outputs y each, or of differences, and no scores or distances."""
-    slopes = torch.autograd.grad(z.sum(), y, retain_graph=True)[0].abs()
+    slopes = torch.autograd.grad(z.sum(), y, retain_graph=True, materialize_grads=True)[0].abs()  # 0 inside of a model
     return int(slopes.count_nonzero()) <= z.numel() or torch.unique(slopes).numel() <= 2
 
 

@@ -46,7 +46,7 @@ ROUNDINGS = 8  # by which equal numbers may differ
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
 OPENED = 1e-6  # of the usual size of a gradient: less is rounding
 BEYOND = 30.0  # of what outputs the loss may read
-MOST_TRIED = 32  # columns of whole numbers
+MOST_COLUMNS = 32  # of whole numbers, looked at one by one
 REPEATED = 0.1  # of the examples
 SEVERAL = 16  # outputs that are compared first, and columns of a table
 POOLED, USUALLY = 9, 0.6  # positions; dropped by a graph's attention, say
@@ -516,7 +516,7 @@ def _are_labels(values: Tensor, targets: Tensor | None) -> bool:
 
 def _columns(values: Tensor, read: Collection[Tensor]) -> list[int]:
     """Columns of whole numbers (B, columns) that no layer reads, where there are some that one does."""
-    if values.dim() != 2 or values.is_floating_point() or values.shape[1] > MOST_TRIED:
+    if values.dim() != 2 or values.is_floating_point() or values.shape[1] > MOST_COLUMNS:
         return []
     columns = [*values.unbind(1)]
     some = [x for x in read if x.dtype == values.dtype and len(x) == len(values) and 2 * x.numel() <= values.numel()]

@@ -423,7 +423,7 @@ def detached(net: Net) -> Finding | None:
         advice = f"If not on purpose: look behind {blocks[0]} for `detach`, `no_grad`, `argmax` or `>`."
         return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := tuple(p.name for p in net.parameters if p.trainable and p.gradient == "targets"):
-        message = f"No gradient gets to {listed(blocks)}, of which a copy learns, as of a target network."
+        message = f"No gradient gets to {listed(blocks)}, as where a copy of what learns makes the targets."
         return Finding("HD403", "note", blocks, message, "Nothing, if that is meant.", float(len(blocks)), 0.0)
     if blocks := net.labelled("sampled"):
         message = f"The first output changes with {listed(blocks)}, and sends no gradient there."

@@ -1054,6 +1054,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         for n, said in ((8, ""), (9, "HD403"))),
     *((f"targets of {n} in the model", lambda: net(lambda m, x, t: (m.f(x) - t).square().mean(), f=nn.Linear(4, 1)),
         ((X, y),), "model", said) for n, y, said in (("a column", X[:, :1], ""), ("none", X[:, 0], "HD113"))),
+    *((f"a term inside, of targets up to {most}", lambda: net(lambda m, x, t: F.mse_loss(m.f(x), x) + F
+        .binary_cross_entropy_with_logits(m.f(x), t), f=nn.Linear(4, 4)), ((X, most * X.gt(0).float()),), "model", said)
+        for most, said in ((1, ""), (255, "HD113"))),
     *((f"pixels {said}", lambda to=to: net(lambda m, x: to(m.f(x.flatten(2).mT)).reshape(-1, 7, 5, 6), f=nn.Linear(3,
         7)), (VIDEO,), None, said) for to, said in ((lambda y: y.mT, ""), (lambda y: y, "HD114"))),
     *((f"inputs times {factor}", lambda factor=factor: net(lambda m, x: m.o((1 + m.e) * m.f(factor * x + 1)), e=nn
