@@ -1,7 +1,5 @@
 """`hessdiag` and `python -m hessdiag`: run a command, and turn what goes wrong into one line and an exit status."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

@@ -18,8 +18,6 @@ weight (Eq. 2), which asks for E[W²] = c / √P. Without groups P = k² n n'; w
 The functions fill a weight (out, in / groups, *kernel), or (in, out / groups, *kernel) with `transposed`, in place.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ E[·] are second moments over elements and examples. The spatial factor of the e
 *output*, as in the paper's appendix; its main text has the input's.
 """
 
-from __future__ import annotations
-
 import math
 
 

@@ -6,8 +6,6 @@ in the `state_dict`, moves and is copied with the network, and the names of all 
 takes all of them out again. To load a `state_dict` that has multipliers, put them in first, with any factors.
 """
 
-from __future__ import annotations
-
 import math
 from contextlib import ExitStack
 from typing import Any

@@ -11,8 +11,6 @@ square Σ α² n. A layer adds that to ‖M‖² of its input; a nonlinearity mu
 positions. `Sent.gain` is ‖M‖² over that of independent sides.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The scaling calculus offline: ς, γ, ν and moments of every block from shapes and E[W²] alone."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ and no probe, hence no noise, is involved; for each example those that S does no
 view the outputs of all B examples count together, G is divided by B, and K_l is (B N, B N), taken in panels of rows.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

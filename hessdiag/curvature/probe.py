@@ -5,8 +5,6 @@ Statistics – Simulation and Computation 18 (1989) 1059–1076). The entries ar
 varies more than a Gaussian one's. Each example has its own probes, so that noise averages out over examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -12,8 +12,6 @@
   of eigenvectors of the tridiagonal matrix are nodes and weights, of a few random starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, zip_longest

@@ -3,8 +3,6 @@
 What it draws is noted in a first pass and handed out again in later ones. A measurement may ask for more by `in_calls`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import threading

@@ -4,8 +4,6 @@ A layer's input and the gradients in its output make the Jacobian of its weight;
 differentiated as it is, with the model as a pure function of chosen blocks, for torch.func.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

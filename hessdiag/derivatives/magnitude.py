@@ -1,7 +1,5 @@
 """How large the entries of a tensor are: the largest of them, and the sum of their squares."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Targets as losses take them: which dimension of the outputs runs over the classes, and what fits neither."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Compare two networks block by block: two reports, or two models measured on the same examples."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """A dry run: the blocks of a model, what is left out and why, and what a measurement would cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar

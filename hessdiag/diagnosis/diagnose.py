@@ -1,7 +1,5 @@
 """The diagnostic: capture, moments, curvature, report."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

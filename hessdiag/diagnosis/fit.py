@@ -1,7 +1,5 @@
 """Whether a network learns the batch that it was given: some steps of Adam on copies of its weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Measure one batch after the other, and report it: theory and measurement of every block side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext

@@ -4,8 +4,6 @@ Gradients are those of each example's own loss. Moments are means over elements 
 formed. The same pass gives the signals of the network and checks how it is read (`hessdiag.diagnosis.checks`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack

@@ -5,8 +5,6 @@ by s⁻⁴. So s = (σ²/σ²*)^¼ brings a measured σ² to σ*², whatever the
 branches, where σ² is β² γ. One correction is enough; the result is measured again all the same.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """All rules: what each measures and why, as `rules.md` has it, and how findings are ordered."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

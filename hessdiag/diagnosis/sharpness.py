@@ -1,7 +1,5 @@
 """`hessdiag.operator` and `hessdiag.sharpness`: the curvature matrix of a batch's mean loss, and its eigenvalues."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Parameters without a gradient, that outputs depend on or not; and what layers wrote that is read at few places."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence

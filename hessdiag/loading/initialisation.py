@@ -11,8 +11,6 @@ filled in place or returned anew. They are handed over as (out, in / groups, *ke
 the functions of `torch.nn.init` take them for that: transposed convolutions and `Conv1D` keep inputs first.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext, suppress

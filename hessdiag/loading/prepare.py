@@ -1,7 +1,5 @@
 """A network and its batches made ready to be measured: built, initialised or loaded, moved, and tried once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice

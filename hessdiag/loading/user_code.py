@@ -4,8 +4,6 @@ Code of users may fail in any way: everything that it raises becomes one line th
 stderr, because stdout is for results. Its folder is on `sys.path` only while it runs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -3,8 +3,6 @@
 Only safetensors files and what `torch.load(weights_only=True)` accepts are read: an ordinary pickle may do anything.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The networks of the paper without skip connections: perceptrons, the strided LeNet and the strided AlexNet."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

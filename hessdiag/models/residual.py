@@ -26,8 +26,6 @@ with biases of zero E[x²] grows from stage to stage, and the last layer reads f
 RescaleNet has them, whose authors set them to minus the mean of what they read; `centre` does that here.
 """
 
-from __future__ import annotations
-
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A block is one weight matrix or kernel, one bias vector, or one learnable scalar
 is one block with several owners. Everything else is listed with the reason why it is not a block.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

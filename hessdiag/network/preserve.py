@@ -4,8 +4,6 @@ A forward pass may append to a log or fill a cache: lists, dicts and other holde
 again, so that everyone who shares one sees it as it was.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import deque

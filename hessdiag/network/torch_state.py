@@ -6,8 +6,6 @@ restored by the last: precision, cuDNN for recurrent layers, compilation, one wa
 left alone, but for a model that draws random numbers when it is called: such models are measured one after the other.
 """
 
-from __future__ import annotations
-
 import pickle
 import random
 import re

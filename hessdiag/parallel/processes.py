@@ -4,8 +4,6 @@ The file has a line of JSON for what the trials are of, and then one for each fi
 on where it was. A kill leaves at most one line torn, which is dropped; numbers are read back bit for bit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Progress of a measurement on stderr: a line that is written over in a terminal, elsewhere a line now and then."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """One block of parameters and what was measured of it, and the map of all pairs of weight blocks."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal

@@ -9,8 +9,6 @@ of parameters and the largest of all: E[W²] 2.9 and 3.5 standard errors; relati
 σ² 9.4 and 17; medians of ν and σ² at most 3.4 and 17. The thresholds are 1.5 times the largest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

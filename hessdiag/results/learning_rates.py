@@ -1,7 +1,5 @@
 """Learning rates of several optimisers for one network, and what they were measured on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

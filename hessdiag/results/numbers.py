@@ -1,7 +1,5 @@
 """Plain numbers: arrays of them, spreads and means of them, and how tables and sentences show them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Undefined numbers are NaN in Python and `null` in JSON; an overflow is `"inf"` or `"-inf"`.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Traces and extreme eigenvalues of a network's curvature, of the whole and of each block, and how sure they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

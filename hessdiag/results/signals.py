@@ -4,8 +4,6 @@ E[·] is the mean over elements and examples, Δ the gradient of each example's 
 of the second moment which differs from one example to the other; it is NaN for a single example.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

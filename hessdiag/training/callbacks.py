@@ -1,7 +1,5 @@
 """The monitor as a callback of Lightning and of transformers, which are imported when a callback is made."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The template escapes every text that is put into it, so that names of a model are text wherever they stand.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

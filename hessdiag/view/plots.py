@@ -3,8 +3,6 @@
 Nothing is measured here, and no figure touches pyplot's state or the caller's rcParams.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import os

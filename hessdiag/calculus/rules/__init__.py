@@ -5,8 +5,6 @@ Every rule has two columns. `paper` is that of arXiv 1906.04267, whose activatio
 the paper does not have carry a note, which a prediction lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Functions that a model writes out operation by operation: of one entry, as GELU is, and of a root mean square."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard

@@ -1,7 +1,5 @@
 """Operations on one element at a time: sums, products, nonlinearities and dropout."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Layers with parameters: products with a weight, borders and overlaps of kernels counted, and normalisations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

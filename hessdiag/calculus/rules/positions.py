@@ -1,7 +1,5 @@
 """Operations that move elements, and pooling over neighbouring positions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
