@@ -22,6 +22,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -150,28 +151,33 @@ def repair(stranger: Stranger) -> dict[str, Any]:
 
 
 def mending(finding: Finding) -> Mend | None:
-    """What the advice of a finding does to a model: multiply a weight, start some at a constant, or draw them anew."""
-    advice, names = finding.advice, finding.blocks
-    if factor := re.search(r"(\S+) by ([\d.e-]+\d)", advice):
-        name, by = factor[1], float(factor[2])
-        return lambda model: weights_of(model, [name])[0].mul_(by)
+    """What the advice of a finding does to a model: multiply weights, start some at a constant, or draw them anew."""
+    advice = finding.advice
+    told = advice.partition("ultiply ")[2]
+    if factors := re.findall(r"(?:each of )?(\S.*?) by ([\d.e-]+\d)(?:, )?", told):
+        each = [(name, float(by)) for names, by in factors for name in names.split(", ")]
+        return lambda model: [w.mul_(by) for name, by in each for w in named_in(model, name)]
     if constant := re.search(r"nn\.init\.(zeros_|ones_)\(", advice):
         zeros = constant[1] == "zeros_"
-        chosen = [name for name in names if not zeros or "bias" in name]
-        return lambda model: [w.fill_(1 - zeros) for w in weights_of(model, chosen)]
-    if "(`nn.init.kaiming_normal_`)" in advice:
-        matrices = [name for name in names if "bias" not in name]
-        return lambda model: [
-            torch.nn.init.kaiming_normal_(w, nonlinearity="relu") for w in weights_of(model, matrices)
-        ]
-    if deviation := re.search(r"standard deviation ([\d.e-]+\d)", advice) if "normal, " in advice else None:
-        return lambda model: [w.normal_(0.0, float(deviation[1])) for w in weights_of(model, names)]
-    return None
+        chosen = [name for name in finding.blocks if not zeros or "bias" in name]
+        return lambda model: [model.get_parameter(name).data.fill_(1 - zeros) for name in chosen]
+    named = re.search(r"Draw (.+?) (at random|anew)", advice)
+    drawn = re.split(r", | and \d+ more", named[1]) if named else [o for o in finding.blocks if "bias" not in o]
+    if "`nn.init.kaiming_normal_`)" in advice:
+        draw = partial(torch.nn.init.kaiming_normal_, nonlinearity="relu")
+    elif deviation := re.search(r"standard deviation ([\d.e-]+\d)", advice) if "normal, " in advice else None:
+        draw = partial(torch.nn.init.normal_, std=float(deviation[1]))
+    else:
+        return None
+    return lambda model: [draw(w) for name in drawn if name for w in named_in(model, name) if w.dim() > 1]
 
 
-def weights_of(model: torch.nn.Module, names: Sequence[str]) -> list[torch.Tensor]:
-    """The matrices, biases and gains of these names, to be written to."""
-    return [model.get_parameter(name).data for name in names]
+def named_in(model: torch.nn.Module, name: str) -> list[torch.Tensor]:
+    """The weights of a name, or of several layers that stand in one, as `blocks.#.fc ×2` or `layers 0–4 ×3`."""
+    plain = re.sub(r"^layers? | ×\d+$", "", name)
+    pattern = re.sub(r"\d+–\d+", "#", plain).replace(".", r"\.").replace("#", r"\d+")
+    held = model.named_parameters()
+    return [w.data for each, w in held if each == name or re.fullmatch(rf"{pattern}(\.weight)?", each)]
 
 
 def trained(stranger: Stranger) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """A network as the rules see it: its signals by role, and the scheme that most of its weights follow."""
 
-from __future__ import annotations
-
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import geometric_mean
 
+from hessdiag.arguments import few
 from hessdiag.results.findings import Severity
 from hessdiag.results.numbers import short
 from hessdiag.results.signals import ParameterSignals, Signals
@@ -17,6 +17,7 @@ from hessdiag.results.text_table import label
 CRITICAL = {
     "relu": 2.0, "relu6": 2.0, "leaky_relu": 1.92, "gelu": 2.35, "silu": 2.81, "elu": 1.55, "selu": 1.0, "tanh": 1.0,
 }  # fmt: skip
+MOST_NAMED = 6  # weights that are to be multiplied
 GATES = {"gate", "softplus", "exp"}  # they say how much, or how long
 LEARNT, LEARNT_SCALED, ENOUGH = 0.5, 0.8, 16  # of the loss of a constant guess; examples, few of which may lie right
 RARE = 1e-4  # batches
@@ -95,6 +96,10 @@ class Net:
         p = self.weight_of[path]
         return p.fan_in * p.kernel * p.weight_sq
 
+    def power(self, p: ParameterSignals) -> float:
+        """|⟨W, ∂L/∂W⟩| / L: the power of the size of W with which the loss grows, 1 or 2 where W alone sets it."""
+        return math.sqrt(p.along * p.numel * p.weight_sq * p.gradient_sq) / self.signals.initial_loss
+
     def normalised_behind(self, path: str) -> bool:
         """Whether what a layer wrote is normalised, or what one did that reads it, and so on."""
         found = {path}
@@ -129,6 +134,16 @@ def listed(names: Iterable[str]) -> str:
     text = label([*names]) or "the model"
     several = "s" if {"×", ","} & {*text} else ""
     return f"layer{several} {text}" if text[0].isdigit() and not text.endswith("bias") else text
+
+
+def multiplied(net: Net, factors: Mapping[str, float]) -> str:
+    """Name weights and what to multiply each by in a sentence, siblings by one factor."""
+    families = defaultdict[str, list[str]](list)
+    for name in factors:
+        families[net.siblings[name]].append(name)
+    means = (geometric_mean([factors[name] for name in names]) for names in families.values())
+    each = ("each of " + listed(names) if names[1:] else names[0] for names in families.values())
+    return few((f"{which} by {short(factor)}" for which, factor in zip(each, means, strict=True)), MOST_NAMED)
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """HD1xx: what runs through the network. Each rule reads a `Net` and returns what it finds, or None."""
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -19,6 +17,7 @@ from hessdiag.diagnosis.network_view import (
     how_drawn,
     listed,
     log_ratio,
+    multiplied,
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
@@ -30,6 +29,7 @@ TABLES = (3.0, 20.0, 100.0)  # of whose rows each is shrunk by itself
 SURE, YES_OR_NO, RARELY = 3.0, 0.7, 10.0  # of a binary cross-entropy: of logits that are wrong, ln 2; times a guess
 UNDRAWN = 1e12  # E[W²] of no weight which was drawn
 MOSTLY = 0.5  # of E[y²]
+RULES_IT, NOT_IT, ENLARGES = 0.5, 0.1, 4.0  # powers of the loss in a size, 1 or 2 of what sets it; and of E[x²]
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 SQUASHED = 1e-5  # the same over E[x²] behind sigmoids alone, whose means the head learns first; healthy: 4.8e-5
@@ -82,7 +82,10 @@ def initial_loss(net: Net) -> Finding | None:
         advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
         return Finding("HD101", graded(surely, warn, fault), (bias.name,), message, advice, ratio, note)
     excess = {name: times for name, times in _excesses(net).items() if net.named[name].gradient != "none"}
-    blocks = worst_first(excess)[:1]
+    powers = {p.name: v for p in net.parameters if p.trainable and p.shape[1:] and math.isfinite(v := net.power(p))}
+    blocks, ruling = worst_first(excess)[:1], worst_first(powers)[:1]
+    if ruling and powers[ruling[0]] > RULES_IT and not (blocks and powers.get(blocks[0], 1.0) > NOT_IT):
+        blocks = ruling
     ends = logits and signals.bounded in BOUNDED
     size = f"saturate the {signals.bounded}" if ends else f"are of size {root(signals.output_sq)}"
     message = f"{what}. Outputs {size}, through {listed(blocks)}."
@@ -91,11 +94,21 @@ def initial_loss(net: Net) -> Finding | None:
     if name in excess and net.named[name].fan_in and net.named[name].weight_sq > UNDRAWN:
         advice = f"Draw {name} anew ({how_drawn(net, name)}): it holds what was in its memory, as `torch.empty` does."
     elif excess.get(name, 1.0) > 1:
-        alike = [o for o in excess if net.siblings[o] == net.siblings[name] and excess[o] > excess[name] / 4]
-        which, factor = f"each of {listed(alike)}" if alike[1:] else name, short(excess[name] ** -0.5)
-        advice = f"Multiply {which} by {factor}, so that its output is no larger than its input."
-    severity = graded(surely, warn, fault if blocks or classes else math.inf)
+        factors = multiplied(net, _factors(net, excess, powers))
+        advice = f"Multiply {factors}, so that no output is larger than its input."
+    elif name not in excess and blocks:
+        advice = f"Start {name} smaller: the loss grows with its size."
+    severity = graded(surely, warn, fault if excess or classes else math.inf)
     return Finding("HD101", severity, blocks, message, advice, ratio, note)
+
+
+def _factors(net: Net, excess: dict[str, float], powers: dict[str, float]) -> dict[str, float]:
+    """What to multiply weights by, those that enlarge most first, until the outputs are of size 1 or the targets'."""
+    left, found = net.signals.output_sq / max(1.0, net.signals.chance_sq), dict[str, float]()
+    for name in worst_first(excess):
+        if not found or (left > ENLARGES and excess[name] > 1 and powers.get(name, 1.0) > NOT_IT):
+            found[name], left = excess[name] ** -0.5, left / excess[name]
+    return found
 
 
 def _excesses(net: Net) -> dict[str, float]:
@@ -114,7 +127,7 @@ def _excesses(net: Net) -> dict[str, float]:
     for path in net.backbone:
         layer, name = net.layers[path], net.name_of(path)
         if net.order[path] > last_norm and layer.x_sq > 0:
-            excess[name] = max(layer.out_sq / layer.x_sq, excess.get(name, 0.0))
+            excess[name] = max(layer.out_sq / layer.x_sq / (net.critical(path) or 1.0), excess.get(name, 0.0))
     return excess
 
 
@@ -263,6 +276,8 @@ def raw_inputs(net: Net) -> Finding | None:
     where = f"The inputs at {path or 'the model'} are not standardised"
     message = f"{where}: of size {size} (usual: {usual} {root(limit)})."
     rescaled = "norm" in net.layers[path].labels or (not net.residual and net.normalised_behind(path))  # on the way
+    behind = [e.out_sq for e in net.layers.values() if path in e.sources and "BatchNorm" in e.kind]
+    rescaled = rescaled and not (net.signals.fixed_norms and max(behind, default=0.0) > INPUT_SQ)  # by fixed numbers
     return Finding("HD105", "note" if rescaled else graver, (net.name_of(path),), message, STANDARDISE, value, limit)
 
 
@@ -294,7 +309,7 @@ def raw_targets(net: Net) -> Finding | None:
     if not squared:
         size, usual = short(signals.pull), trimmed(PULL)
         message = f"The loss pulls the outputs of {where} by {size} (usual: below {usual}): large targets, or one term."
-        advice = "Standardise the targets, or scale that term down."
+        advice = "Standardise the targets, scale that term down, or unmask the classes that are asked for."
         return Finding("HD105", "warning", blocks, message, advice, signals.pull, PULL)
     size, usual, deviation = map(root, (target_sq, limit, signals.chance_loss**power))
     message = f"The targets of {where} are not standardised: of size {size} (usual: below {usual})."
@@ -393,7 +408,7 @@ def out_of_reach(net: Net) -> Finding | None:
         advice = "Divide cosines by a temperature, of 0.05 or 0.1."
     elif signals.loss_kind != "mse" and not signals.beyond and (logits or ends in ("sigmoid", "softmax")):
         more = logits or ends != "softmax"
-        why = ": the loss takes more than that." if more else ", or behind a sigmoid where it takes probabilities."
+        why = ": the loss is lower beyond its range." if more else ", or behind a sigmoid where it takes probabilities."
         advice = f"Return the outputs of {listed(blocks)} without the {ends}{why}"
     grade = graded(signals.floor, 0.0, OUT_OF_REACH_FAULT)
     return Finding("HD113", grade, blocks, message, advice, signals.floor, OUT_OF_REACH)
@@ -434,7 +449,7 @@ def _misfit(net: Net, blocks: tuple[str, ...]) -> Finding | None:
         return Finding("HD113", "warning", latent, message, advice, signals.outweighs, WEIGHS)
     if told := net.labelled("squashed"):
         message = f"What a softmax or sigmoid wrote behind {listed(told)} goes on as logits, which are of both signs."
-        return Finding("HD113", "warning", told, message, "Leave it out: the loss takes more than that.", 1.0, 0.0)
+        return Finding("HD113", "warning", told, message, "Leave it out: the loss is lower beyond its range.", 1.0, 0.0)
     if signals.would_broadcast:
         message = f"nn.MSELoss would broadcast {signals.would_broadcast}; here each output has its own target."
         return Finding("HD113", "note", (), message, "", 0.0, 0.0)
@@ -498,7 +513,7 @@ def astray(net: Net) -> Finding | None:
     elif net.signals.poured:
         blocks = tuple(net.name_of(o) for o in net.backbone[:1])
         message = f"The inputs are viewed from {net.signals.poured}, which mixes their axes."
-        advice = "Transpose instead: `x.permute(0, 3, 1, 2)` is what takes (B, H, W, C) to (B, C, H, W)."
+        advice = "Transpose instead: `x.transpose(1, 2)`, or `x.permute(0, 3, 1, 2)` of pictures (B, H, W, C)."
     return Finding("HD114", "warning", blocks, message, advice, 1.0, 0.0) if blocks else None
 
 
@@ -606,7 +621,8 @@ def saturation(net: Net) -> Finding | None:
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
     share, usual = map(whole, (worst, SATURATED))
     message = f"{share} of the units after {listed(blocks)} are at an end of tanh or sigmoid (usual: below {usual})."
-    advice = f"Multiply {blocks[0]} by {short(max(net.layers[paths[0]].out_sq, 1.0) ** -0.5)}: it then writes size 1."
+    factors = {net.name_of(o): max(net.layers[o].out_sq, 1.0) ** -0.5 for o in paths}
+    advice = f"Multiply {multiplied(net, factors)}: {'they then write' if blocks[1:] else 'it then writes'} size 1."
     aside = paths[0] not in net.chain or (net.signals.bounded and paths[0] in net.signals.sources)  # as targets may
     fault = math.inf if aside else SATURATED_FAULT
     return Finding("HD106", graded(worst, 0, fault), blocks, message, advice, worst, SATURATED)
@@ -634,7 +650,7 @@ def narrow_phase(net: Net) -> Finding | None:
         blocks = worst_first(wide)
         worst = wide[blocks[0]]
         message = f"Sines behind sines are noise: {listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
-        advice = f"Draw them from U(±√(6/n)/ω): multiply {blocks[0]} by {short(1.5 / worst)}."
+        advice = f"Draw them from U(±√(6/n)/ω): multiply {multiplied(net, {o: 1.5 / wide[o] for o in blocks})}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)
     sines = [path for path in net.hidden if net.layers[path].labels == ("sin",)]
     meant = any(net.layers[o].phase_rms > MEANT for o in behind)  # else all is smooth on purpose

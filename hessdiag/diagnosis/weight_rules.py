@@ -1,7 +1,5 @@
 """HD109, HD117, and HD2xx to HD4xx: weights, and what can learn. Each reads a `Net`, and returns a finding or None."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter, defaultdict
@@ -18,6 +16,7 @@ from hessdiag.diagnosis.network_view import (
     law_of,
     listed,
     mode,
+    multiplied,
     worst_first,
 )
 from hessdiag.results.findings import Finding, Severity
@@ -31,6 +30,7 @@ BIAS = 4.0
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
 BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
+CLOSE = 0.1  # of weights around one number that is not zero
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
 ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 LEAST_ROWS, TABLE = 8, 4
@@ -146,7 +146,8 @@ def above_scheme(net: Net) -> Finding | None:
     worst = math.exp(max(large.values()))
     far, law, usual = root(worst), found.name, root(ABOVE)
     message = f"{listed(blocks)}: {far}× larger than the {law} scheme of most weights (usual: within {usual}×)."
-    advice = f"Draw it by that scheme too: multiply {blocks[0]} by {short(math.exp(-large[blocks[0]] / 2))}."
+    factors = {name: math.exp(-large[name] / 2) for name in blocks}
+    advice = f"Draw {'them' if blocks[1:] else 'it'} by that scheme too: multiply {multiplied(net, factors)}."
     first, few = net.named[blocks[0]], len(large) <= found.share * len(found.away) / 2
     known = re.fullmatch(r"Linear|Conv(Transpose)?\dd|Conv1D|(RNN|LSTM|GRU)(Cell)?", first.kind)  # not guessed
     severity = graded(worst, ABOVE_WARNING) if few and known and first.attribute.startswith("weight") else "note"
@@ -170,7 +171,8 @@ def norm_gain(net: Net) -> Finding | None:
     worst = hit[blocks[0]]
     message = f"Gains of {listed(blocks)} are of size {root(worst)} (usual: within {root(GAIN)}× of 1)."
     advice = f"Start gains at one: `nn.init.ones_(model.get_parameter({blocks[0]!r}))`."
-    return Finding("HD207", "warning", blocks, message, advice, max(worst, 1 / worst), GAIN)
+    severity: Severity = "warning" if net.signals.loss_kind == "cross-entropy" else "note"  # may start small on purpose
+    return Finding("HD207", severity, blocks, message, advice, max(worst, 1 / worst), GAIN)
 
 
 def below_epsilon(net: Net) -> Finding | None:
@@ -209,8 +211,11 @@ def identical_units(net: Net) -> Finding | None:
     drawn = [p for p in net.matrices if p.shape[0] > 1 and p.trainable]
     read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
     even = {p.name for p in drawn if p.weight_sq > 0 and math.isnan(p.kurtosis) and read & {*p.owners}}
-    limits = {p.name: NEARLY if p.name in even else ALIKE for p in drawn}
-    alike, table = tuple(p.name for p in drawn if p.unlike < limits[p.name]), net.signals.one_frequency
+    mean = {p.name for p in drawn if p.fan_in > 1 and p in net.weights and p.mean**2 > (1 - CLOSE) * p.weight_sq}
+    limits = {p.name: NEARLY if p.name in even else CLOSE if p.name in mean else ALIKE for p in drawn}
+    apart = {(p.owners[:1], p.shape) for p in drawn if not p.unlike < limits[p.name]}  # as means beside deviations
+    units = [p for p in drawn if p.unlike < limits[p.name] and (p.owners[:1], p.shape) not in apart]
+    alike, table = tuple(p.name for p in units), net.signals.one_frequency
     if table and not alike:
         message = f"Of the columns of {table} no more than two differ, as of sines of one frequency."
         advice = "Divide as floats, `torch.arange(0, d, 2) / d`, not by `//`."
@@ -218,9 +223,10 @@ def identical_units(net: Net) -> Finding | None:
     if not alike:
         return None
     value = min(net.named[name].unlike for name in alike)
-    gradients = "gradients, so that they stay the same" if value < ALIKE else "nearly the same gradients"
-    message = f"All units of {listed(alike)} have the same weights and {gradients}."
-    advice = f"Draw random weights ({how_drawn(net, alike[0])})."
+    same = "the same weights and gradients, so that they stay the same" if value < ALIKE else "nearly the same weights"
+    message = f"All units of {listed(alike)} have {same}."
+    one = math.isnan((first := net.named[alike[0]]).kurtosis)
+    advice = f"Draw random weights ({how_drawn(net, first.name) if one else f'around zero, not {short(first.mean)}'})."
     return Finding("HD208", "fault" if value < ALIKE else "warning", alike, message, advice, value, limits[alike[0]])
 
 
@@ -390,7 +396,7 @@ def unregistered(net: Net) -> Finding | None:
     message = f"The outputs depend on {listed(names)}: tensors that are not registered."
     advice = "Keep layers in `nn.ModuleList`, tensors in `nn.Parameter`, made in `__init__`: "
     advice += "an optimizer sees no others."
-    moved = not all(name.endswith(FIXED) for name in names)  # elsewhere, perhaps
+    moved = not all(name.endswith(FIXED) or re.fullmatch(r"Parameter\(\d+,\)", name) for name in names)  # no matrices
     return Finding("HD404", "fault" if moved else "warning", names, message, advice, float(len(names)), 0.0)
 
 

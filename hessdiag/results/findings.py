@@ -5,8 +5,6 @@ orders of magnitude. Its factor is the largest over the smallest average squared
 the mean of *squared* singular values, so that curvatures, and the learning rates that suit them, differ by its root.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -140,7 +138,7 @@ def weigh(weights: Sequence[BlockReport], *, invariant: Sequence[str] = (), why:
     missing = {
         "is undefined or infinite": [b.name for b in kept if not math.isfinite(b.avg_sq_singular_value)],
         "is lost in sampling noise": [b.name for b in kept if b.avg_sq_singular_value <= 0 < b.stderr],
-        "is zero on this batch": [b.name for b in kept if b.avg_sq_singular_value <= 0 and not b.stderr > 0],
+        "is zero, as of a linear loss": [b.name for b in kept if b.avg_sq_singular_value <= 0 and not b.stderr > 0],
     }
     undefined, lost, flat = missing.values()
     value, low, high = _factor(curved)
