@@ -273,7 +273,7 @@ class Batch:
         shared. With `examples="one"` all inputs are one example, with `"either"` those of no common number of them.
         """
         check_choice("examples", examples, ("batch", "one", "either"))
-        inputs, targets = tree_map_only(np.ndarray, _of_numpy, (inputs, targets))
+        inputs, targets = tree_map_only(np.ndarray, of_numpy, (inputs, targets))
         given, examples = _arguments(inputs, examples)
         args, kwargs = tree_map_only(
             Tensor, lambda v: v if v.layout is torch.strided and (v.dim() or examples == "one") else Common(v), given
@@ -651,7 +651,7 @@ def _places(shape: torch.Size, fewer: torch.Size, count: int) -> list[int]:
     return [d if shape[d] == count else -1 for d in grown if d == 0 or shape[d] == count]
 
 
-def _of_numpy(array: Any) -> Any:
+def of_numpy(array: Any) -> Any:
     """A tensor, of numpy's usual float64 in torch's usual type."""
     values = torch.as_tensor(array) if array.dtype.kind in "biuf" else array
     return values.to(torch.get_default_dtype()) if array.dtype == np.float64 else values

@@ -6,8 +6,6 @@ A batch is
 * `(inputs, targets)`, where inputs may also be a tuple of positional arguments, and targets may be None.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -15,13 +13,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
 from hessdiag.arguments import check_loss, check_model, check_tensors, did_you_mean, few
-from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs, tensors_in
+from hessdiag.data.batch import TARGETS, Batch, BatchDim, Inputs, of_numpy, tensors_in
 from hessdiag.errors import HessdiagError
 
 Read = Callable[[Any, Any], Batch]
@@ -69,6 +68,7 @@ def reader(model: nn.Module, batch_dim: BatchDim, examples: str, loss: object) -
 
     def read(inputs: Any, targets: Any) -> Batch:
         named, more = argument_names(model)
+        inputs, targets = tree_map_only(np.ndarray, of_numpy, (inputs, targets))
         if by_name := isinstance(inputs, Mapping) and any(key in named for key in inputs):
             inputs, targets = _collated(inputs, targets, named, more=more)
         elif isinstance(inputs, Mapping) and len(named) == 1 and not any(did_you_mean(key, named) for key in inputs):

@@ -23,7 +23,7 @@ from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.derivatives.targets import check_values, class_dimension, is_like_outputs, required
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
-from hessdiag.network.trace import first_broken, numbers_written
+from hessdiag.network.trace import first_broken, leaves_of, numbers_written
 
 LossFunction = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -354,18 +354,16 @@ class CallableLoss(Loss):
                 values = self.value(y, targets)
             if not (len(values) and self.is_mean(y, targets)):
                 raise self._unusable(y, targets, error) from error
-        try:
-            self._one(y, targets)
-        except REFUSALS as error:
-            if not isinstance(error, HessdiagError):  # which a number for each example is
-                raise self._unusable(y, targets, error, len(y)) from error
+        self._check_whole(y, targets)
         if not bool(values.isfinite().all()):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
                 why = "look for targets that are NaN or infinite, and leave them out"
                 if targets is None or bool(targets.isfinite().all()):
                     why = first_broken(lambda: self.of_all(y, targets))
                 raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: {why}")
-            how = "pass per='batch' (--per batch), or a name such as 'cross-entropy', which leaves labels -100 out"
+            how = "pass per='batch' (--per batch)"
+            if targets is not None and not targets.is_floating_point():
+                how += ", or a name such as 'cross-entropy', which leaves labels -100 out"
             raise CoupledError(f"the loss {self.name!r} is NaN or infinite for some examples on their own: {how}")
         if not twice:
             return
@@ -374,6 +372,20 @@ class CallableLoss(Loss):
         except REFUSALS as error:
             message = f"the loss {self.name!r} cannot be differentiated twice ({one_line(error)}): write it with"
             raise HessdiagError(f"{message} operations that can, or pass quick=True (--quick)") from error
+
+    def _check_whole(self, y: Tensor, targets: Tensor | None) -> None:
+        """The same of all examples at once; and refuse a function that calls a model in place of reading outputs."""
+        try:
+            with torch.enable_grad():
+                one = self._one(at := y.detach().requires_grad_(), targets)
+        except REFUSALS as error:
+            if not isinstance(error, HessdiagError):  # which a number for each example is
+                raise self._unusable(y, targets, error, len(y)) from error
+            return
+        holds = any(isinstance(leaf, nn.Parameter) for leaf in leaves_of(one.grad_fn))
+        if holds and torch.autograd.grad(one, at, allow_unused=True)[0] is None:
+            what = "has a gradient in weights that it holds, none in the outputs: return it from a module's forward"
+            raise HessdiagError(f"the loss {self.name!r} {what}, and pass loss='model' (--loss model)")
 
     def is_mean(self, y: Tensor, targets: Tensor | None) -> bool:
         """Whether that of several examples is the mean of theirs: in value, gradient and Hessian product."""

@@ -11,8 +11,6 @@ which concern them all, as good as surely. Behind a layer that starts at zero ev
 mixes examples before it and from wherever it reads a weight: two examples are also run at weights close by.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
@@ -629,7 +627,7 @@ def _along(g: Tensor) -> list[Tensor]:
 def holds(x: Tensor, part: Tensor) -> bool:
     """Whether some of the columns of x (..., C) are those of another tensor, as they are."""
     n, apart = part.shape[-1] if part.dim() else 0, part.dim() != x.dim() or part.shape[:-1] != x.shape[:-1]
-    if apart or x.dim() < 2 or not 0 < n < x.shape[-1] or not x.numel():
+    if apart or x.dim() < 2 or not 0 < n < x.shape[-1] or not x.numel() or part.is_sparse:
         return False
     first = (x.flatten(0, -2)[0].unfold(0, n, 1) == part.flatten(0, -2)[0]).all(-1)
     return any(torch.equal(x[..., k : k + n], part) for k in first.nonzero().flatten().tolist())

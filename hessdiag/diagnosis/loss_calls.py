@@ -1,7 +1,5 @@
 """What a loss is made of: the operations in one call of it, and what they are handed."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.derivatives.losses import Loss, LossFunction
 from hessdiag.derivatives.targets import sums_to_one
+from hessdiag.diagnosis import roles
 from hessdiag.diagnosis.checks import moved
 from hessdiag.diagnosis.network_view import LEARNABLE, SWING
-from hessdiag.diagnosis.roles import Graph, endless_slopes, mixing_views, norms_of_places, shapes_of, sigmoids_in
 from hessdiag.errors import REFUSALS
 from hessdiag.results.numbers import short
 
@@ -32,6 +30,7 @@ LOGARITHMS = ("log", "log2", "log10")
 SATURATING = 10.0  # logits whose gradient may be zero by rounding
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 COMPARE = (*ELEMENTWISE, "sub", "rsub")
+SEVERAL, AFFINE = 8, ("Addmm", "Convolution")  # examples; what ends a network that writes both signs
 
 
 class Calls(TorchFunctionMode):
@@ -62,7 +61,7 @@ class Calls(TorchFunctionMode):
         crossed = crossed and ("sub" in name or not any(v.requires_grad for v in pair))
         if self.inside and not crossed and name not in {*ELEMENTWISE, *TAKES, *LOGISTIC, "ctc_loss"}:
             return result
-        with suppress(Exception):  # of arguments that none of torch's losses has: what is noted costs a loss nothing
+        with suppress(LookupError):  # arguments that are passed by name
             self._note(name, pair, result, args, kwargs)
         if self.inside and len(args) == 2 and [v.requires_grad for v in pair] == [True, False]:
             self.compared.append((partial(func, **kwargs), pair[0], pair[1]))
@@ -80,7 +79,7 @@ class Calls(TorchFunctionMode):
             self._note_terms(terms)
         if pair and name in LOGISTIC and pair[0].requires_grad and _are_outputs(pair[0], self.y):
             self.found["logits"] = name
-        elif pair and name in LOGARITHMS and sigmoids_in(pair[0].grad_fn, "Clamp|Rsub|Add"):
+        elif pair and name in LOGARITHMS and roles.sigmoids_in(pair[0].grad_fn, "Clamp|Rsub|Add"):
             self.found.setdefault("logits", "log")
         if pair and name in {*LOGARITHMS, *TAKES, *LOGISTIC}:
             self.logs.add(pair[0].requires_grad)
@@ -136,7 +135,7 @@ class Calls(TorchFunctionMode):
         return bool(every) and torch.equal(one.flatten(), told.flatten().to(one))
 
     def _note_terms(self, terms: Sequence[Any]) -> None:
-        values = [float(v.detach().real if isinstance(v, Tensor) else v) for v in terms]
+        values = [float((v.detach() if isinstance(v, Tensor) else v).real) for v in terms]
         if 0 not in values[:2] and len({*values}) > 1:  # as of l - l.detach(), which changes what is printed
             silent = [value for value, term in zip(values, terms, strict=True) if self._is_silent(term)]
             self.silent += silent if len(silent) < len(values) else []  # none is learnt of such a sum: of another's ε
@@ -160,14 +159,16 @@ class Calls(TorchFunctionMode):
                 what = f"The loss hands targets from {short(low)} to {short(high)} to {name}, which takes 0 to 1."
                 yield what, "Scale the targets to 0 to 1, or take another loss."
         shares = name in TAKES and pair[0].requires_grad and bool((pair[0] >= 0).all())
-        z, written = pair[0].detach(), [each.flatten() for each in self.squashed]
-        if name in LOGITS and written and pair[0].requires_grad and bool(torch.isin(z, torch.cat(written).to(z)).all()):
+        z, logits = pair[0].detach(), name in LOGITS and pair[0].requires_grad
+        written = [v.flatten() for v in (*self.squashed, *roles.sigmoids_in(pair[0].grad_fn))] if logits else []
+        if written and bool(torch.isin(z, torch.cat(written).to(z)).all()):
             span = " to ".join(map(short, map(float, z.aminmax())))
             what = f"The loss hands what a sigmoid wrote, {span}, to {name}, which takes logits of both signs."
             yield what, "Leave the sigmoid out, or take the loss of probabilities."
         if shares and any(n > 1 and sums_to_one(pair[0], dim) for dim, n in enumerate(pair[0].shape)):
             advice = "Leave the softmax out." if TAKES[name] == "logits" else "Take `log_softmax` for the softmax."
             yield f"The loss hands probabilities to {name}, which takes {TAKES[name]}.", advice
+        yield from _of_pairs(name, pair)
         left = kwargs.get("ignore_index", -1)
         labels = torch.unique(pair[1]).tolist() if 0 <= left < max(pair[0].shape[1:], default=0) else []
         if len(labels) == 2 and left in labels:
@@ -178,6 +179,18 @@ class Calls(TorchFunctionMode):
         if rows == self.examples and columns and rows not in columns:  # else of pairs
             what = f"The loss hands outputs to {name} over the examples of the batch, not over classes."
             yield what, "Take it over the classes: `dim=1`, or -1 where they come last."
+
+
+def _of_pairs(name: str, pair: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
+    """The same of scores (B, B) of pairs, made in the loss, and numbers (B,) of those that belong together."""
+    if name != "cross_entropy" or pair[0].grad_fn is None or pair[0].shape != (n := pair[1].numel(), n) or n < SEVERAL:
+        return
+    if 0 < roles.size_of_products(pair[0].grad_fn) <= 2:
+        what = f"The loss hands cosines to {name}, which cannot tell one of {n} by numbers from −1 to 1."
+        yield what, "Divide cosines by a temperature, of 0.05 or 0.1."
+    if not pair[1].is_floating_point() and bool((pair[1] == pair[1].flatten()[0]).all()):
+        what = f"The loss asks for example {int(pair[1].flatten()[0])} in all {n} rows of a table of pairs."
+        yield what, "Ask for its own: `labels = torch.arange(len(scores))`."
 
 
 def _misread(name: str, pair: Sequence[Tensor], args: Sequence[Any], kwargs: Any) -> Iterator[tuple[str, str]]:
@@ -213,8 +226,8 @@ def watched(
         return calls, loss.of_all(calls.y, part.targets)
 
 
-def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Batch, **asked: Any) -> None:
-    """Tell of what some targets are asked, of terms without a gradient, and of a loss that the model computes."""
+def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Batch, ends: str, **asked: Any) -> None:
+    """Tell of targets that are not asked for, terms without a gradient, a loss inside; `ends` is the last operation."""
     signed, y = calls.signed, calls.y.detach()
     with suppress(*REFUSALS):
         if (largest := float(y.abs().max())) > SATURATING and not bool((own != 0).all()):
@@ -223,7 +236,8 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
     _tell_silent(calls, loss, model, part)
     if signed and not any(signed.values()) and not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-            lower = torch.where((y < 0).any(0), -1 - y.abs(), y)  # not what a softplus wrote
+            free = (y < 0).any(0) | (ends in AFFINE)  # not what a softplus wrote
+            lower = torch.where(free, -1 - y.abs(), y)
             signed = watched(loss, lower, part, calls.given)[0].signed
     if does := next((does for does, below in signed.items() if below), ""):
         what = f"The loss {does} numbers that may be below zero, as sums of logits, not of probabilities."
@@ -290,20 +304,19 @@ def would_broadcast(y: Tensor, targets: Tensor | None, calls: Calls) -> dict[str
     return told | ({"would_broadcast": f"{tuple(given)} and {tuple(targets.shape)} to {shape}"} if grown else {})
 
 
-def mixed_in(value: Tensor, calls: Calls, examples: int, learnable: float = math.inf, **_: Any) -> dict[str, str]:
-    """What `Calls` found in a call of the loss, of pairs what leaves nothing to learn; and views and roots in it."""
+def mixed_in(value: Tensor, calls: Calls, y: Tensor, learnable: float = math.inf, **_: Any) -> dict[str, str]:
+    """What `Calls` found in a loss of y (B, *out), of pairs what leaves nothing to learn; views, norms and roots."""
     if (pairs := calls.found.pop("pairs", "")) and learnable < LEARNABLE:
         calls.found.setdefault("broadcast", pairs)
-    if value.grad_fn is None:
-        return calls.found
-    for view in mixing_views(graph := Graph(value.grad_fn, (), ()), examples):
-        order = ", ".join(map(str, (0, *range(2, len(view._saved_self_sym_sizes)), 1)))
-        advice = f"Transpose instead, as by `permute({order})`, which moves the second axis last."
-        calls.tell(f"The loss views outputs of {shapes_of(view)}, which mixes their axes.", advice)
-    if any(norms_of_places(graph)):
+    whole, *own = (roles.Graph(root, (), ()) for root in (y.grad_fn, value.grad_fn) if root is not None)
+    if any(any(roles.norms_of_places(graph)) for graph in (whole, *own)):
         what = "The loss takes norms over the channels alone, one at each pixel, and one off them."
         calls.tell(what, "Of a gradient penalty take that of a whole example: `g.flatten(1).norm(dim=1)`.")
-    if any(endless_slopes(graph)):
+    for view in roles.mixing_views(own[0], len(y)) if own else ():
+        order = ", ".join(map(str, (0, *range(2, len(view._saved_self_sym_sizes)), 1)))
+        advice = f"Transpose instead, as by `permute({order})`, which moves the second axis last."
+        calls.tell(f"The loss views outputs of {roles.shapes_of(view)}, which mixes their axes.", advice)
+    if any(any(roles.endless_slopes(graph)) for graph in own):
         what = "The loss hands numbers to a sqrt or acos that may be 0 or 1, where its slope has no end."
         calls.tell(what, "Add 1e-6 to what a root reads, and clamp to 1 - 1e-6 what an arc cosine does.")
     return calls.found

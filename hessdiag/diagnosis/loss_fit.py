@@ -3,8 +3,6 @@
 Every number comes from the loss and a few calls of it with other outputs, not from the network.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -58,20 +56,20 @@ ALL = slice(None)
 
 def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) -> dict[str, Any]:
     """Fields of `Signals` on the loss of outputs (B, *out), whose graph is alive; `own` are its examples' gradients."""
-    at, targets, pieces = y.detach(), part.targets, pieces_of(part)
-    values, given = loss.value(at, targets).detach().double(), _given(y, part)
+    at, targets, given = y.detach(), part.targets, _given(y, part)
+    values, terms = loss.value(at, targets).detach().double(), _terms(loss, at, own, part)
+    pieces, fixed = [piece for piece in pieces_of(part) if not bool(terms[..., piece].all())], given | terms
     calls, value = watched(loss, at, part, given, squashed=sigmoids_in(y.grad_fn))
     initial, mean, costly = float(value.detach()), float(values.mean()), numbers_written(value) > MOST_WRITTEN
     scale = abs(initial / mean) if mean else 1.0  # of a sum, say
     (kind, chance), usual_sq = chance_loss(loss, at, targets), math.nan
-    some = slice(2 if costly and not part.as_one else None)  # examples
-    few = (at[some], targets if targets is None else targets[some])
-    endless = [_endless(loss, *few, own[some], piece) for piece in pieces if kind == "other"]
-    names, bounds = _ending(y, part, kind)
+    few = (at[: (n := 2 if costly and not part.as_one else None)], targets if targets is None else targets[:n])
+    endless = [_endless(loss, *few, own[:n], piece) for piece in pieces if kind == "other"]
+    names, bounds = _ending(y, part, kind, terms)
     last, bound, constant = names[0], bounds or (lambda z: z), chance
 
     def varied(z: Tensor, targets: Tensor | None) -> Tensor:
-        return loss.of_all(torch.where(given, at[: len(z)], z) if bool(given.any()) else z, targets)
+        return loss.of_all(torch.where(fixed, at[: len(z)], z) if bool(fixed.any()) else z, targets)
 
     def of(z: Tensor, targets: Tensor | None) -> Tensor:
         return varied(bound(z), targets)
@@ -89,10 +87,10 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     asked = {} if known else _asked(of if how["within"] else varied, at, own, part, constant, initial, **how)
     unsure = asked and _unsure(at, part, last, within=how["within"], parts=bool(given.any()) or len(endless) > 1)
     asked = {key: v for key, v in asked.items() if key != unsure and (key != "agrees" or DISTANCE not in names)}
-    tell_more(calls, own, loss, model, part, **asked)
+    tell_more(calls, own, loss, model, part, last, **asked)
     tell_outputs(calls, model, part, y, own, loss)
     tell_targets(calls, loss, part, costly=costly)
-    more = would_broadcast(y, targets, calls) if kind == loss.name == "mse" else mixed_in(value, calls, len(y), **asked)
+    more = would_broadcast(y, targets, calls) if kind == loss.name == "mse" else mixed_in(value, calls, y, **asked)
     halved = [float(loss.of_all(at / 2**n, targets).detach()) for n in range(1, HALVED) if falls]
     return {
         "bounded": " of a ".join(names),
@@ -107,7 +105,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **more,
         **_pulls(loss, at, own, part, initial),
         "chance_sq": usual_sq,
-        "unbounded": endless == [True] and not _are_shares(at, last) and _endless(loss, *few, own[some], kept=True),
+        "unbounded": endless == [True] and not _are_shares(at, last) and _endless(loss, *few, own[:n], kept=True),
         "plunges": not (known or normalised(at, part)) and _plunges(of, at, own, part, given),
         "beyond": _beyond(loss, at, targets, last if how["within"] else "softmax" * isinstance(loss, CrossEntropy)),
         "undefined": 0.0 if costly else _undefined(loss, at, targets),
@@ -146,11 +144,13 @@ def _are_shares(y: Tensor, last: str) -> bool:
     return any(sums_to_one(z, d) for z in forms for d in range(1, z.dim()))
 
 
-def _ending(y: Tensor, part: Batch, kind: str) -> tuple[tuple[str, ...], Bound | None]:
+def _ending(y: Tensor, part: Batch, kind: str, terms: Tensor) -> tuple[tuple[str, ...], Bound | None]:
     """See `hessdiag.diagnosis.roles.ending`; no function of free numbers that cannot write these outputs."""
     with suppress(Exception):  # of an operation of the user's
         at = y.detach()
-        names, bounds = ending(y.grad_fn, at, pieces_of(part))
+        names, bounds = ending(y.grad_fn, at, pieces_of(part), terms)
+        if y.dim() > 2 and pieces_of(part)[1:] and not {*names} <= RANGES.keys():
+            bounds = None  # some may be of all examples, as a dispersion
         embeds = kind == "other" and names[0] == "normalisation"
         off = descended(lambda z: (bounds(z) - at).square().mean(), at)[0] if bounds else 0.0
         return names, None if embeds or not off <= NEAR * mean_sq(at) else bounds
@@ -180,18 +180,19 @@ def _of_constant(
         found = [(float(of(each).detach()), each) for each in guesses]
         constant = min(value for value, _ in found)
         many = len(rows) >= ROWS_PER_OUTPUT * len(mean)
-        if free and tried is None and (many or bound):
+        if free and tried is None and (many or (bound and len(rows) > 1)):  # else it is no constant
             least, row = descended(lambda z: of(z, bound), mean)
             constant = min(constant, least)
             found += [(least, bound(row.expand_as(y).contiguous()) if bound else row)] * many
-        told = [] if free and abs(whole) > 1.9 * abs(half) else [pair for pair in found if pair[0] > GAINED * now]
+        least = math.inf if free and abs(whole) > 1.9 * abs(half) else GAINED * min(now, 1.0)
+        told = [pair for pair in found if pair[0] > least]
         least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
         return least, mean_sq(row), constant
     return math.nan, math.nan, math.nan
 
 
 ROWS_PER_OUTPUT = 8  # fewer are fitted one by one
-GAINED = 1e-6  # of the loss now: what a constant brings below that was no guess
+GAINED = 1e-6  # of the loss now, or of 1: what a constant brings below that was no guess
 
 
 MOST_WRITTEN = 2**22  # numbers in a call of a loss, a convolution's times those that it sums, to be called 300 times
@@ -359,8 +360,20 @@ def _given(y: Tensor, part: Batch) -> Tensor:
     """Which columns of outputs (B, N) that are of several tensors no weight made, as inputs that are returned."""
     columns, pieces = torch.zeros(y.shape[1:], dtype=torch.bool, device=y.device), pieces_of(part)
     for piece, parent in zip(pieces, joined_at(y.grad_fn, len(pieces)), strict=False):
-        columns[piece] = not any(isinstance(leaf, nn.Parameter) for leaf in leaves_of(parent))
+        columns[..., piece] = not any(isinstance(leaf, nn.Parameter) for leaf in leaves_of(parent))
     return columns
+
+
+def _terms(loss: Loss, y: Tensor, own: Tensor, part: Batch) -> Tensor:
+    """Which columns of outputs (..., N) are a term of the loss: one number of all examples, that it only adds."""
+    columns, layout = torch.zeros(y.shape[-1:], dtype=torch.bool, device=y.device), part.output
+    for piece, (shape, _, at) in zip(layout.columns, layout.parts, strict=True) if isinstance(layout, Layout) else ():
+        with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+            if at is None and shape.numel() == 1:
+                step = (torch.arange(y.shape[-1], device=y.device) == piece.start).to(y)
+                now, near, far = (float(loss.of_all(y + n * step, part.targets)) for n in range(3))
+                columns[piece] = abs(far - 2 * near + now) < SAME_SLOPE * abs(near - now)
+    return columns & (own * ~columns).any()  # else it is the loss
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:
@@ -383,7 +396,7 @@ def _pulls(loss: Loss, y: Tensor, own: Tensor, part: Batch, initial: float) -> d
     slope = float(own.abs().flatten(1).sum(1).mean(dtype=torch.float64))
     pulls = [abs(initial) / slope if slope > FELT and mean_sq(y) < SMALL_OUTPUTS else 0.0]
     count = len(y) if loss.couples and _is_sum(loss, y, part.targets, initial) else 1
-    for z, g in ((y[:, piece], own[:, piece] / count) for piece in pieces_of(part)):
+    for z, g in ((y[..., piece], own[..., piece] / count) for piece in pieces_of(part)):
         if 0 < mean_sq(z) < SMALL_OUTPUTS:
             pulls.append(min(math.sqrt(mean_sq(g)), math.sqrt(mean_sq(g * z)) / FELT))
     targets = part.targets
@@ -396,13 +409,13 @@ def _endless(
     loss: Loss, y: Tensor, targets: Tensor | None, own: Tensor, piece: slice = ALL, *, kept: bool = False
 ) -> bool:  # fmt: skip
     """Whether the loss falls in proportion, without end, where a piece's outputs rise or fall, or are `kept` over 0."""
-    pull = float(own[:, piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
+    pull = float(own[..., piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
     if (piece.start is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
         return False
 
     def at(step: float) -> float:
         moved = y.clone()
-        moved[:, piece] += step
+        moved[..., piece] += step
         return float(loss.of_all(_within_sign(moved, y) if kept else moved, targets).detach())
 
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
@@ -419,25 +432,28 @@ def _within_sign(z: Tensor, y: Tensor) -> Tensor:
 
 def _plunges(of: Of, y: Tensor, own: Tensor, part: Batch, given: Tensor) -> bool:
     """Whether a loss falls ever faster along its gradient and the signs of that, as a square of the wrong sign does; or
-    in one column of outputs (B, ..., C) that have targets, and of which one tensor is not `given`.
+    in one column of outputs (B, ..., C) that have targets; of several not `given`, of what is as large as these.
     """
 
     def faster(way: Tensor, step: float) -> bool:
         moved = [y - n * step * way for n in range(3)]
-        for each in (moved, [_within_sign(z, y) for z in moved]):
-            now, near, far = (float(of(z, part.targets).detach()) for z in each)
-            if not 0 < ALWAYS * (now - near) < near - far < math.inf:
-                return False
-        return True
+        with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
+            for each in (moved, [_within_sign(z, y) for z in moved]):
+                now, near, far = (float(of(z, part.targets).detach()) for z in each)
+                if not 0 < ALWAYS * (now - near) < near - far < math.inf:
+                    return False
+            return True
+        return False
 
-    with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        sign, width = own.sign(), y.shape[-1]
-        ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
-        alone = sum(not bool(given[piece].all()) for piece in pieces_of(part)) == 1
-        columns = width if alone and part.targets is not None and width <= FEW else 0
-        each = (sign * (torch.arange(width, device=y.device) == column) for column in range(columns))
-        return all(faster(*way) for way in ways) or any(faster(one, FAR) and faster(one, LONG) for one in each)
-    return False
+    sign, width, told = own.sign(), y.shape[-1], part.targets
+    ways = [(sign, LONG), (sign, FAR), (own / own.abs().max(), FAR)]
+    pieces = [piece for piece in pieces_of(part) if not bool(given[..., piece].all())]
+    if told is not None and pieces[1:]:  # no sums of others, as latent variables are
+        pieces = [piece for piece in pieces if y[..., piece].numel() == told.numel()]
+    columns = [column for piece in pieces for column in range(width)[piece]]
+    each = (sign * (torch.arange(width, device=y.device) == column) for column in columns)
+    few = told is not None and len(columns) <= FEW
+    return all(faster(*way) for way in ways) or (few and any(faster(one, FAR) and faster(one, LONG) for one in each))
 
 
 def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:

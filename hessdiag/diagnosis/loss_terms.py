@@ -2,8 +2,6 @@
 a normal distribution; and outputs that are not what it takes them for, as the log-determinant of a normalising flow.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -89,7 +87,7 @@ def classes_like(y: Tensor, targets: Tensor) -> Iterator[tuple[int, Tensor, Tens
 
 def normalised(y: Tensor, part: Batch) -> bool:
     """Whether vectors in the outputs, or in each of several, all have the same length."""
-    pieces = (y[:, piece] for piece in pieces_of(part))
+    pieces = (y[..., piece] for piece in pieces_of(part))
     rows = [each for each in pieces if each.numel()]
     return len(y) > 1 and all(each.shape[-1] > 1 and alike(each.norm(dim=-1)) for each in rows)
 
@@ -112,10 +110,10 @@ def summed(loss: Loss, y: Tensor, part: Batch) -> float:
     with suppress(Exception):  # a loss of the user's, of as many examples as it was made for
         one, two = slope(1), slope(2)
         for piece in pieces:
-            felt, again = (float((each[-len(y) :, piece] * y[:, piece]).sum()) for each in (one, two))
+            felt, again = (float((each[-len(y) :][..., piece] * y[..., piece]).sum()) for each in (one, two))
             times = 2 * again / felt if felt else 0.0
             if (whole := round(times)) in found and abs(times - whole) < NEAR:
-                found[whole] = max(found[whole], float(one[:, piece].abs().sum()))
+                found[whole] = max(found[whole], float(one[..., piece].abs().sum()))
         return found[2] / found[1] if found[1] else 0.0
     return 0.0
 
@@ -166,7 +164,7 @@ def _first_component(targets: Tensor | None) -> float:
 def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root: Node) -> bool:
     """Whether a term without targets falls without end; a target is what no weight made, or an equation's residual."""
     whole = pieces_of(part)
-    pieces = [piece for piece in whole if not bool(given[piece].all())]
+    pieces = [piece for piece in whole if not bool(given[..., piece].all())]
     ends = dict(zip([piece.start for piece in whole], joined_at(root, len(whole)), strict=False))
     if part.targets is None or len(pieces) < 2:
         return False
@@ -175,11 +173,11 @@ def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root
     def of(some: list[slice], z: Tensor, base: Tensor = y, targets: Tensor | None = part.targets) -> Tensor:
         moved = base.clone()
         for piece in some:
-            moved[:, piece] = z
+            moved[..., piece] = z
         return loss.of_all(bound(moved), targets)
 
     def slope(piece: slice, *there: Tensor) -> Tensor:
-        return with_slope(lambda z: of([piece], z, *there), noise[:, piece])[1]
+        return with_slope(lambda z: of([piece], z, *there), noise[..., piece])[1]
 
     start = float(loss.of_all(bound(y), part.targets).detach())
     slopes = [(piece, slope(piece), slope(piece, others, part.targets.roll(1, 0))) for piece in pieces]
@@ -187,9 +185,9 @@ def _falls(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root
     made_of = {node for piece in told if (end := ends.get(piece.start)) for node in walk(end, parents_of)}
     free = [piece for piece, one, other in slopes if torch.equal(one, other) and bool(one.any())]
     for piece in (p for p in free if (end := ends.get(p.start)) and {*unchanged(end)} & made_of):
-        them = [other for other in free if y[:, other].shape == y[:, piece].shape]  # a distance?
-        far = [float(of(them, n * noise[:, piece]).detach()) for n in (3, 6, 12)]
-        one, two, up, higher = (float(of([piece], y[:, piece] + n).detach()) - start for n in (-6, -12, 6, 12))
+        them = [other for other in free if y[..., other].shape == y[..., piece].shape]  # a distance?
+        far = [float(of(them, n * noise[..., piece]).detach()) for n in (3, 6, 12)]
+        one, two, up, higher = (float(of([piece], y[..., piece] + n).detach()) - start for n in (-6, -12, 6, 12))
         falls = one < 0 and abs(two - 2 * one) < -one / 4 and higher > ANY_FALL * up > 0
         if falls or ANY_FALL * max(far[0] - far[1], 0.0) < far[1] - far[2] < math.inf:
             return True
@@ -205,8 +203,8 @@ def tell_outputs(calls: Calls, model: nn.Module, part: Batch, y: Tensor, own: Te
     at = y.detach()
     if calls.logs == {False}:
         _tell_exchanged(calls, loss, at, part.targets)
-    if len(pieces_of(part)) == 1 and not (isinstance(loss, CrossEntropy | MeanSquaredError) or normalised(at, part)):
-        _tell_overflow(calls, loss, at, part.targets)
+    if not (isinstance(loss, CrossEntropy | MeanSquaredError) or normalised(at, part)):
+        _tell_overflow(calls, loss, at, part)
 
 
 def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
@@ -226,11 +224,17 @@ def _tell_one_class(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
         calls.tell(what, "Shuffle the data, and look at how the targets are made, as for a division by 255.")
 
 
-def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
-    """Tell of a loss that is not finite for outputs of a size that training reaches, unless these are bounded."""
-    far = y * (REACHED / max(float(y.abs().max()), 1e-30))
-    with suppress(Exception):  # of a loss of the user's
-        if not are_fractions(y) and not math.isfinite(float(loss.of_all(far, targets))):
+def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, part: Batch) -> None:
+    """Tell of a loss that is not finite for outputs, or those like the targets, of a size that training reaches."""
+    told, one = part.targets, len(pieces := pieces_of(part)) == 1
+    for piece in (p for p in pieces if one or (told is not None and told.numel() == y[..., p].numel())):
+        far, z = y.clone(), y[..., piece]
+        far[..., piece] *= REACHED / max(float(z.abs().max()), 1e-30)
+        if are_fractions(z):
+            continue
+        with suppress(Exception):  # of a loss of the user's
+            if math.isfinite(float(loss.of_all(far, told))):
+                continue
             what = f"The loss is not finite where outputs reach {REACHED:.0f}: a logarithm or a ratio of zeros."
             calls.tell(what, "Take logarithms of logits: `log_softmax`, `logsigmoid`, `logsumexp`; or clamp.")
 

@@ -4,8 +4,6 @@ From the node of a layer's output the graph is followed to its consumers, throug
 products with scalars or parameters, and biases, until something else comes: for whatever autograd can differentiate.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict
@@ -302,8 +300,8 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
     """
     if not _VIEW.match(view.name()) or 0 in view._saved_self_sym_sizes:
         return False
-    around = [*parents_of(view), *(node for node, _ in graph.consumers[view])]
-    if any(re.match(r"(Slice|ConstantPadNd|Cat|AsStrided)Backward", node.name()) for node in around):
+    around = [*(node.name() for node in parents_of(view)), *("to " + node.name() for node, _ in graph.consumers[view])]
+    if any(re.match(r"(to )?(Slice|ConstantPadNd|AsStrided)Backward|CatBackward", name) for name in around):
         return False
     both = (view._saved_self_sym_sizes, view._input_metadata[0].shape)
     before, after = ([n for n in sizes if n > 1] for sizes in both)
@@ -457,27 +455,33 @@ Bound = Callable[[Tensor], Tensor]
 
 def joined_at(root: Node | None, count: int) -> list[Node | None]:
     """What made each of several tensors that a node joins; nothing where it does not join so many."""
-    parents = [] if root is None else [parent for parent, _ in root.next_functions]
-    return parents if len(parents) == count > 1 else []
+    ahead = [] if root is None else [parent for parent, _ in root.next_functions]
+    if root is not None and root.name().startswith("Unsqueeze"):  # of a batch as one
+        return joined_at(ahead[0], count)
+    return ahead if len(ahead) == count > 1 else []
 
 
-def ending(root: Node, y: Tensor, pieces: Sequence[slice]) -> tuple[tuple[str, ...], Bound | None]:
+def ending(
+    root: Node, y: Tensor, pieces: Sequence[slice], terms: Tensor | None = None
+) -> tuple[tuple[str, ...], Bound | None]:  # fmt: skip
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
     numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
 
-    Of outputs that are joined of `pieces`, columns from one to another, each has its own, and the first names them.
+    Of outputs that are joined of `pieces`, columns from one to another, each has its own, and the first names them;
+    `terms` of a loss, (N,) booleans, have none.
     """
     if parts := joined_at(root, len(pieces)):
-        found = [*map(_bounds, parts)]
+        free = [terms is not None and bool(terms[piece].all()) for piece in pieces]
+        found = [_bounds(None if term else part) for part, term in zip(parts, free, strict=True)]
 
         def joined(z: Tensor) -> Tensor:
             each = zip(found, pieces, strict=True)
-            return torch.cat([step(z[:, piece]) if step else z[:, piece] for (_, step), piece in each], 1)
+            return torch.cat([step(z[..., piece]) if step else z[..., piece] for (_, step), piece in each], -1)
 
         return next(((names, joined) for names, step in found if step), (("Cat",), None))
     *_, node = unchanged(root)
     last = _operation(node.name())
-    if size := _size_of_products(root):
+    if size := size_of_products(root):
         return ("cosine",), lambda z: size * (z / size).tanh()
     norms, scales = y.norm(dim=-1), bool(_scaled_by(node)) or getattr(node, "_saved_weight", None) is not None
     if re.match("Div|NativeLayerNorm", last) and not scales and alike(norms):
@@ -553,7 +557,7 @@ def dim_of(softmax: Node) -> int:
     return _axis(softmax._saved_dim, len(softmax._input_metadata[0].shape))
 
 
-def _size_of_products(root: Node) -> float:
+def size_of_products(root: Node) -> float:
     """The bound of products of rows that all have one norm, such as cosines; else 0."""
     size, product = 1.0, root
     while passes_unchanged(product) or _scaled_by(product):

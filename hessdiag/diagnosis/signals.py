@@ -4,8 +4,6 @@ They are noted in a pass in which moments are measured: hooks on every module wi
 and embeddings too, look at what it reads and writes, and one backward pass gives the gradients there.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -121,7 +119,9 @@ class SignalPass:
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.shares, self.kept = dict[str, float](), dict[Any, str]()  # dropped, by path; and paths, by what they wrote
-        self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells read, call after call
+        self.states: dict[str, list[Tensor]] = defaultdict(
+            list
+        )  # that cells, or layers of one step, read, call after call
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.signals: Signals | None = None
         self.missing = ""  # why there are none
@@ -143,6 +143,9 @@ class SignalPass:
             for p in frozen:
                 hooks.callback(p.requires_grad_, False)
                 p.requires_grad_(True)
+            hooks.enter_context(
+                self.model.register_forward_pre_hook(lambda *_: self.states.clear())
+            )  # of earlier calls
             for path, module in self.model.named_modules():
                 if _is_layer(module) and "parametrizations." not in path:  # these normalise weights
                     telling = self._telling()
@@ -166,8 +169,9 @@ class SignalPass:
         x, *more = [*args, *kwargs.values()] or [None]
         self.entered[path] = x = x if isinstance(x, Tensor) else None
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
-        if isinstance(module, nn.RNNCellBase):
-            self.states[path].append(next(iter(tensors_in(more)), module.weight_hh.new_empty(0)))
+        alone = isinstance(module, nn.RNNBase) and x is not None and x.shape[int(module.batch_first)] == 1
+        if isinstance(module, nn.RNNCellBase) or alone:
+            self.states[path].append(next(iter(tensors_in(more)), torch.empty(0)))
         if _is_norm(module) and x is not None and x.grad_fn is not None:
             self.norms.add(x.grad_fn)
 
@@ -317,7 +321,7 @@ class SignalPass:
         """Describe every floating-point parameter: `gradients` of the batch's mean loss are None for unused ones."""
         radial = self._radial_shares(layers) if self.balanced else {}
         opened, later, factors = self._opened(loss, gradients)
-        states = opened | unreached(self.model, self.part, gradients) | left
+        states = opened | unreached(self.model, self.part, gradients) | left | self._started()
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
             gradient, slots, w = gradients[name], places[name], parameter.detach()
@@ -356,7 +360,7 @@ class SignalPass:
 
         def drawn(others: Parameters) -> Tensor:
             with holding(self.model, others), seeded_rng(0):
-                return replace(self.part, noise=(), noise_at=()).call(self.model)[:, pieces[0]]
+                return replace(self.part, noise=(), noise_at=()).call(self.model)[..., pieces[0]]
 
         with suppress(*REFUSALS):
             if not torch.equal(drawn({}), drawn({name: nn.Parameter(FAR * p) for name, p in rest.items()})):
@@ -443,6 +447,12 @@ class SignalPass:
             return False
         return float((at[example, one] - at[example, two]).abs().amax()) < SEEN * float(at.abs().max())
 
+    def _started(self) -> dict[str, Gradient]:
+        """Weights of a state that is handed in as zeros, for one step: they learn from the second on."""
+        first = [path for path, each in self.states.items() if len(each) == 1 and each[0].numel() and not each[0].any()]
+        first = [path for path in first if any(torch.equal(self.states[path][0], v) for v in self.part.tensors)]
+        return {name: "later" for name in self.parameters if any(name.startswith(f"{o}.weight_hh") for o in first)}
+
     def _left_out(self, y: Tensor, own: Tensor, gradients: Gradients, loss: Loss) -> dict[str, Gradient]:
         """Parameters whose gradient is zero, and that reach outputs on which the loss does not depend."""
         zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
@@ -453,11 +463,11 @@ class SignalPass:
         z, now = noise_like(at, self.part) * flat, loss.of_all(at, targets)
         for piece in pieces_of(self.part):
             step, alike = torch.zeros_like(z), False
-            step[:, piece] = z[:, piece]
+            step[..., piece] = z[..., piece]
             with suppress(*REFUSALS):  # of a loss that cannot be called with such
                 others = [loss.of_all(at + each, targets) for each in (step, BEYOND * step.abs())]  # or free nats
                 alike = all(bool(other == now) for other in others)  # else it reads what it has detached
-            z[:, piece] *= alike
+            z[..., piece] *= alike
         edges = [get_gradient_edge(p) for p in zero.values()]
         found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
         return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
@@ -497,7 +507,8 @@ class SignalPass:
                 continue
             values, at = self.part.leaves, (slice(None), columns) if columns else ...
             values[number] = value.clone()
-            values[number][at] = value[at].flip(0)
+            turned = value[at].flip(0)
+            values[number][at] = 2 * turned + 1 if value.is_floating_point() else turned  # a loss is of all examples
             with suppress(*REFUSALS):  # of inputs that have to fit each other
                 other = self.part.with_leaves(values)
                 if torch.equal(other.call(self.model), y):
@@ -566,8 +577,10 @@ def _one_frequency(model: nn.Module) -> str:
 def _repeated(model: nn.Module, y: Tensor, batch: Batch) -> float:
     """The share of the examples with exactly the outputs (B, *out) of another one, whose inputs are others; of many
     those that have them at other weights as well: behind closed gates and dead ReLUs others do there. Of one example,
-    the rows are meant, as the nodes of a graph.
+    the rows are meant, as the nodes of a graph. None of a model that draws, as of an actor's actions.
     """
+    if batch.noise:
+        return 0.0
     one = len(y) == 1 and (y.dim() > 2 or batch.structure) and not isinstance(batch.output, Layout)
     y = y.view(*y.shape[1:], -1) if one else y  # of graphs, no input has as many rows
     inputs = [v for v in batch.tensors if v.dim() and len(v) == len(y)]

@@ -4,8 +4,6 @@ Models of different authors take a batch and give their loss in different ways: 
 model that refuses its inputs says so in the words of the layer that noticed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
@@ -192,7 +190,7 @@ def _without_loss(model: nn.Module, returned: Any, some: Batch, value: Tensor | 
     """Refuse a model that has no loss where it was asked for, or where outputs compare the examples."""
     if asked:
         shape = f"a tensor of shape {tuple(returned.shape)}, " if isinstance(returned, Tensor) else ""
-        none = f"{shape}no loss, a scalar: pass labels too, take a mean, or name the loss"
+        none = f"{shape}no loss, or several: pass labels, take a mean, or name one by loss=f (--loss FILE:f)"
         what = none if value is None else "a loss without a gradient: look for detach, or torch.no_grad()"
         raise HessdiagError(f"loss 'model': the model returned {what}")
     if isinstance(returned, Tensor) and some.of_pairs(model, returned):

@@ -4,8 +4,6 @@ Networks of transformers, timm and torchvision have random weights. Those of tra
 step, because the fused kernels have no forward-mode derivative.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -166,7 +164,9 @@ def factory_source(factory: NamedFunction, *, arguments: Mapping[str, Any], inpu
         built, given = built if isinstance(built, tuple) and len(built) == 2 else (built, None)
         module, size = _check_module(built, factory.label), as_size(given)
         if given is not None and size is None:
-            raise HessdiagError(f"{factory.label} returned the input size {given!r}: return one such as (3, 32, 32)")
+            what = f"the modules {type(module).__name__} and {type(given).__name__}: return one of them"
+            what = what if isinstance(given, nn.Module) else f"the input size {given!r}: return one such as (3, 32, 32)"
+            raise HessdiagError(f"{factory.label} returned {what}")
         size = input_size or size or as_size(getattr(module, "input_size", None))
         return Network(module, _drawn(module, size) if size else None)
 

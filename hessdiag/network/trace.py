@@ -405,7 +405,7 @@ def try_model(
         raise own
     if isinstance(theirs, HessdiagError) or is_out_of_memory(theirs) or not (name or isinstance(theirs, REFUSALS)):
         raise theirs
-    more = tried.size < batch.size and all(v.dim() > 1 for v in batch.tensors)
+    more = tried.size < batch.size and any(v.dim() > 1 for v in batch.tensors)  # else it may be one example
     if (whole := _failure(partial(batch.run, model)) if more else theirs) is None:
         what = f"the model runs with {batch.size} examples and not with {tried.size} of them ({one_line(theirs)})"
         raise CoupledError(f"{what}: keep examples apart, or pass examples='one'") from theirs
