@@ -32,22 +32,16 @@ class Recall(nn.Identity):
 class Site:
     """Where a network stands while it is built.
 
-    Attributes:
-        h: the tensor at hand, for a sample of examples.
-        layout: `"rows"` (B, F), `"sequence"` (B, T, F), `"time"` (T, B, F), `"folded"` (B T, F), `"interleaved"`
-            (T B, F), `"doubled"` (2 B, F), `"signal"` (B, C, L) or `"image"` (B, C, H, W).
-        positions: T, where the shape does not tell.
-        examples: B.
-        draw: of sizes.
-        made: modules so far.
+    A layout is `"rows"` (B, F), `"sequence"` (B, T, F), `"time"` (T, B, F), `"folded"` (B T, F), `"interleaved"`
+    (T B, F), `"doubled"` (2 B, F), `"signal"` (B, C, L) or `"image"` (B, C, H, W).
     """
 
-    h: Tensor
+    h: Tensor  # the one at hand, for a sample of examples
     layout: str
-    examples: int
-    draw: random.Random
-    positions: int = 1
-    made: list[nn.Module] = field(default_factory=list)
+    examples: int  # B
+    draw: random.Random  # of sizes
+    positions: int = 1  # T, where the shape does not tell
+    made: list[nn.Module] = field(default_factory=list)  # so far
 
     @property
     def width(self) -> int:

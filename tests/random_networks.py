@@ -1,9 +1,4 @@
-"""Random networks: a description that prints as a line, and the strategy that draws it.
-
-A description is a list of names and some numbers, so that a network that fails can be printed, shortened and kept:
-
-    RandomNetwork(start="rows", operations=("linear", "tanh"), seed=3)
-"""
+"""Random networks: a description, names and numbers that print as one line and can be kept, and the strategy for it."""
 
 import random
 from dataclasses import dataclass
@@ -24,25 +19,15 @@ MAX_ENTRIES = 40  # entries of a tensor for one example
 
 @dataclass(frozen=True)
 class RandomNetwork:
-    """A network, its data and how it is measured.
+    """A network, its data and how it is measured."""
 
-    Attributes:
-        start: what it reads.
-        operations: names from `random_layers`; those that do not fit where they come are left out.
-        seed: of all sizes, weights and data.
-        examples: B.
-        end: what comes after the operations.
-        data: random, the same for all examples, or zero.
-        loss, matrix, per: as `diagnose` has them, or a loss of `LOSSES`.
-    """
-
-    start: str = "rows"
-    operations: tuple[str, ...] = ()
-    seed: int = 0
+    start: str = "rows"  # what it reads
+    operations: tuple[str, ...] = ()  # names from `random_layers`; those that do not fit where they come are left out
+    seed: int = 0  # of all sizes, weights and data
     examples: int = 2
-    end: str = "linear"
-    data: str = "random"
-    loss: str = "random-quadratic"
+    end: str = "linear"  # after the operations
+    data: str = "random"  # or the same for all examples, or zero
+    loss: str = "random-quadratic"  # as `diagnose` has it, or one of `LOSSES`
     matrix: str = "ggn"
     per: str = "example"
 

@@ -1,8 +1,6 @@
 """A random network is measured right, against dense rows, or refused: never wrong, and no other exception.
 
-pytest tests/test_random_networks.py --hypothesis-profile=thorough --hypothesis-show-statistics
-
-measures 500 networks instead of 15, and counts the refusals by their reasons.
+500 instead of 15, and the refusals by their reasons: --hypothesis-profile=thorough --hypothesis-show-statistics
 """
 
 import copy

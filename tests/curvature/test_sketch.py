@@ -48,10 +48,7 @@ def loss_options(loss: str, batch: int, outputs: int) -> dict[str, object]:
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse", "random-quadratic"])
 @pytest.mark.parametrize("network", [deep_relu, linear])
 def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
-    """Over 200 draws at the default number of directions; and without bias. Examples are repeated, each with its own.
-
-    A basis is shared by all that are measured together: there are four.
-    """
+    """Over 200 draws of the usual directions, with four bases; and without bias. Repeated examples have their own."""
     problem = problem_of(*network(), loss)
     weights = [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     exact = exact_per_example(problem, chunk=100).frobenius_sq[weights][:, weights]

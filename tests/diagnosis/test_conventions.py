@@ -591,7 +591,7 @@ PAIR = network(lambda m, x: (m.a(x), m.a(x).square()), a=LINEAR)
 @pytest.mark.parametrize(("model", "arguments", "options", "message"), [
     (network(lambda m, x: ((y := m.a(x)).register_hook(lambda g: setattr(m.a.bias, "grad", g.sum(0))), y)[1], a=LINEAR),
         (X, T), {}, r"backward pass adds to \.grad"),
-    (LINEAR, (X, T), {"loss": "model"}, r"returned a tensor of shape \(2, 2\), no loss, a scalar: pass labels"),
+    (LINEAR, (X, T), {"loss": "model"}, r"returned a tensor of shape \(2, 2\), no loss, or several: pass labels"),
     (network(lambda m, x, t: F.huber_loss(m.a(x), t), a=LINEAR), ((X, X[:, :2]),), {"loss": "model"},
         r"has no Gauss-Newton matrix here \(no outputs.* beside it\).*diagnose with matrix='hessian'"),
     (network(lambda m, x: (m.a(x), -m.a(x), m.a(x).sum()), a=LINEAR), (X,), {"loss": "model"},

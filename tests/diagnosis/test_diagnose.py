@@ -1,7 +1,4 @@
-"""The numbers of the report against closed forms, plain per-example gradients, and what must not change them.
-
-A stream of batches, of whatever sizes, gives what all of its examples together give.
-"""
+"""The numbers of the report against closed forms, plain per-example gradients, and what must not change them."""
 
 import json
 import math
@@ -301,6 +298,7 @@ def images() -> nn.Module:
     (network(lambda m, x: m.layer({}["x"]), layer=nn.Linear(4, 3)), (X,), {}, "KeyError: 'x', test_diagnose.py line "),
     (nn.Linear(4, 3), (X, LABELS % 3 - 1), {}, "where -1 is to be left out, pass loss=torch.nn.CrossEntropyLoss(ig"),
     (network(lambda m, x: m.layer(x) + 9, layer=nn.Linear(4, 1)), (X, X[:, :1]), {"loss": nn.BCELoss()}, "nn.BCEWi"),
+    (nn.Linear(4, 3), (X,), {"loss": lambda y, t: OF_TWO(X, X).mean()}, "none in the outputs: return it"),
     (OF_TWO, ({"left": X, "rihgt": X},), {}, "unexpected keyword argument 'rihgt'): forward takes left, right"),
     (LABELLED, ({"pixel_values": X, "labels": LABELS},), {"loss": "cross-entropy"},
         "loss 'cross-entropy' needs targets: pass class indices of shape"),

@@ -1,7 +1,4 @@
-"""Known traps of second derivatives in torch, one test each: what hessdiag measures is right all the same.
-
-The first half are traps that give wrong numbers in silence, the second half are crashes.
-"""
+"""Known traps of second derivatives in torch, one test each: of wrong numbers in silence, then of crashes."""
 
 import re
 from collections.abc import Callable

@@ -253,7 +253,15 @@ TOLD: list[tuple[Any, ...]] = [
     ("HD103", relabelled(chain(1e5), "relu", "gate", paths=("l3",)), ""),
     # A large constant that is wanted is told from outputs that are too large; steps may have a large bias.
     ("HD101", network(loss_kind="other", initial_loss=20.0, chance_sq=900.0, sources=("head",)), ""),
-    ("HD101", network(initial_loss=1e9, weights={"l0": {"weight_sq": 1e13}}), "fault", ("l0.weight",), "anew"),
+    ("HD101", network(initial_loss=1e9, weights={"l0": {"weight_sq": 1e13}}, layers={"l0": {"out_sq": 9.0}}), "fault",
+        ("l0.weight",), "anew"),
+    *(("HD101", network(initial_loss=90.0, weights={"head": {"along": of, "gradient_sq": 9e3}, "l2": {"gradient_sq": 9e3
+        }}), "fault", (name,)) for of, name in ((0.0, "l2.weight"), (1.0, "head.weight"))),
+    *(("HD105", relabelled(network(layers={"l0": {"x_sq": 900.0}, "l1": {"kind": "BatchNorm2d", "out_sq": of}},
+        fixed_norms=1), "norm", paths=("l0",)), said) for of, said in ((1.0, "note"), (900.0, "warning"))),
+    *(("HD208", plus(network(weights={"l1": {"unlike": of}}), parameters=(weight("l1.rho", unlike=0.0),)), *said)
+        for of, said in ((0.0, ("fault", ("l1.weight", "l1.rho"))), (1.0, ("",)))),  # deviations beside means
+    ("HD208", network(weights={"l1": {"unlike": 0.01, "mean": 0.44}}), "warning", ("l1.weight",), "around zero, not 0"),
     ("HD205", relabelled(bias(30.0), "softplus", paths=("l2",)), ""),
     ("HD205", replace(bias(30.0), sources=("l2", "head")), ""),  # of several heads one
     *(("HD106", network(layers={"l2": {"saturated": 0.95}, "l3": {"sources": (f"l{n}",)}}), said)
@@ -283,7 +291,7 @@ LARGE = {"weight_sq": 2.0}  # which ReLUs take back, and of which a larger outpu
 FOUND: list[tuple[Signals, list[tuple[str, ...]]]] = [
     (network(), []),  # A plain chain is healthy, also where sampling explains its loss.
     *((network(initial_loss=2.3 * 2.5, initial_loss_stderr=2.0, typical_loss=loss), found)  # of half of the examples
-        for loss, found in ((2.0, []), (4.0, [("HD101", "note", "l0.weight")]))),
+        for loss, found in ((2.0, []), (4.0, [("HD101", "note", "head.weight")]))),
     (plus(network(initial_loss=10.0, output_sq=0.1), parameters=(vector("head.bias"),)),
         [("HD101", "warning", "head.bias")]),
     # An effect is left out and lends its gravity to the cause, but for one whose size that does not account for.
@@ -698,6 +706,30 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     *((f"Dice of {of.__name__}", lambda: nn.Conv2d(3, 1, 1), (VIDEO, (VIDEO[:, :1] > 0).float()), lambda y, t, of=of:
         1 - 2 * (of(y) * t).sum() / (of(y) + t).sum(), said)
         for of, said in ((torch.sigmoid, ""), (torch.asinh, "HD113"))),
+    *((f"logits of {f.__name__}", lambda: nn.Linear(4, 1), (X, (X[:, :1] > 0).float()), lambda y, t, f=f:
+        F.binary_cross_entropy_with_logits(f(y), t), said) for f, said in ((torch.asinh, ""), (F.sigmoid, "HD113"))),
+    *((f"scores over {by}, of row {row}", lambda: net(lambda m, x: (F.normalize(m.a(x)), F.normalize(m.b(x))), a=nn
+        .Linear(4, 4), b=nn.Linear(4, 4)), (X, T), lambda y, t, by=by, row=row: F.cross_entropy(y[0] @ y[1].T / by,
+        torch.arange(16) * row), said) for by, row, said in ((0.1, 1, ""), (1, 1, "HD113"), (0.1, 0, "HD113"))),
+    *((f"a density times {sign}", lambda: net(lambda m, x: (m.f(x)[:, 0], F.softplus(m.f(x)[:, 1])), f=nn.Linear(4, 2)),
+        (X, X[:, 0]), lambda y, t, sign=sign: sign * torch.distributions.Normal(*y).log_prob(t).mean(), said)
+        for sign, said in ((-1, ""), (1, "HD113"))),
+    *((f"labels turned: {turned}", lambda: nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9)), (WORDS, OTHER * (OTHER >
+        2)), lambda y, t, turned=turned: F.cross_entropy(y.flatten(0, 1), (t.T if turned else t).flatten(),
+        ignore_index=0), said) for turned, said in ((False, ""), (True, "HD113"))),
+    *((f"a {f.__name__} beside a term", lambda f=f: net(lambda m, x: (m.f(x).square().mean(), f(m.f(x))), f=nn.Linear(4,
+        4)), (X, X), lambda y, t: F.mse_loss(y[1], t) + y[0], said) for f, said in ((torch.asinh, ""), (torch.sigmoid,
+        "HD113"))),
+    *((f"a penalty, flat from {n}", lambda n=n: net(lambda m, x: ((torch.autograd.grad(m.f(x.requires_grad_()).tanh()
+        .sum(), x, create_graph=True)[0].flatten(n).norm(dim=1) - 1) ** 2).mean() + m.f(x).mean(), f=nn.Conv2d(3, 1, 1)
+        ), (VIDEO,), "model", said) for n, said in ((1, ""), (3, "HD113"))),
+    ("a cell of one step", lambda: net(lambda m, x, h: m.last(m.cell(x, h)), cell=nn.GRUCell(4, 5), last=nn.Linear(5,
+        3)), ((X, torch.zeros(16, 5)), T), None, ""),
+    ("actions that are drawn", lambda: net(lambda m, x: F.one_hot(torch.multinomial(p := m.f(x).softmax(1), 1)[:, 0],
+        3) + p - p.detach(), f=nn.Linear(4, 3)), (X, X[:, :3]), lambda y, t: -(y * t).sum(1).mean(), ""),
+    *((f"inputs turned beside others: {said}", lambda how=how: net(lambda m, x: m.last(torch.cat([m.first(how(x)), how(
+        x)], 2)).mean(1), first=nn.Linear(3, 4), last=nn.Linear(7, 3)), (torch.randn(16, 3, 5), T), None, said)
+        for how, said in ((lambda x: x.mT, ""), (lambda x: x.reshape(-1, 5, 3), "HD114"))),
     *((f"a hinge for {least}", lambda: nn.Linear(4, 1), (X, torch.where(X[:, :1] > 0, 1.0, least)), lambda y, t:
         F.relu(1 - y * t).mean(), said) for least, said in ((-1.0, ""), (0.0, "HD113"))),
     *((f"a gate behind {f.__name__}", lambda f=f: net(lambda m, x: m.last(m.first(x).relu() * f(m.gate(x))), first=nn

@@ -72,7 +72,7 @@ def test_the_gradient_that_is_at_hand_is_that_of_the_first_batch(batches: int, *
 @pytest.mark.parametrize("draw", [random.random, lambda: float(torch.rand(()))])
 def test_layers_that_are_skipped_by_chance_are_used(draw: Callable[[], float]) -> None:
     forward = lambda m, x: reduce(lambda h, layer: h + layer(h).tanh() if draw() > 0.5 else h, m.children(), x)  # noqa: E731
-    model = Net(forward, **{f"l{i}": nn.Linear(4, 4) for i in range(8)})
+    model = Net(forward, **{f"l{i}": nn.Linear(4, 4) for i in range(16)})
     report = hessdiag.diagnose(model, torch.randn(8, 4), torch.randn(8, 4), quick=True)
     assert {p.gradient for p in report.signals.parameters} == {"some", "later"}
     assert not [finding for finding in report.findings if finding.rule == "HD403"]

@@ -40,6 +40,7 @@ def zero_size(): return nn.Linear(4, 2), (0, 4)
 def lazy(): return nn.LazyLinear(2), (4,)
 def meta(): return nn.Linear(4, 2, device="meta"), (4,)
 def raises(): raise ValueError("depth must be even")
+def two(): return nn.Linear(4, 2), nn.Conv2d(1, 1, 1)
 built = nn.Linear(4, 2)
 """
 
@@ -85,6 +86,7 @@ def test_a_factory_runs_once_for_each_network_and_names_take_arguments(file: str
     ("nothing", None, "returned None: return a torch.nn.Module, or .module, input_size."),
     ("a_class", None, "returned the class Net"),
     ("bad_size", None, "returned the input size '4': return one such as"),
+    ("two", None, "returned the modules Linear and Conv2d: return one of them"),
     ("zero_size", None, "returned the input size .0, 4."),
     ("lazy", None, "parameter 'weight' has no shape yet: run the model once"),
     ("meta", None, "'weight' on the meta device"),

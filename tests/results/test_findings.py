@@ -42,8 +42,8 @@ def test_the_level_follows_the_factor(factor: float, level: str) -> None:
     ((2.0, 1.0, 40.0), "unbalanced", "Curvature differs by 6.3× between layers: most in c, least in b."),
     ((), "undecided", "Too few layers count to judge differences in curvature."),
     ((5.0,), "undecided", "Too few layers count to judge differences in curvature."),
-    ((0.0, 0.0), "undecided", "The curvature of a, b is zero on this batch."),
-    ((1.0, 0.0, 1.21), "unbalanced", "The curvature of b is zero on this batch."
+    ((0.0, 0.0), "undecided", "The curvature of a, b is zero, as of a linear loss."),
+    ((1.0, 0.0, 1.21), "unbalanced", "The curvature of b is zero, as of a linear loss."
         " Curvature differs by 1.1× between the other 2 layers: most in c, least in a."),
     ((1.0, math.nan, 64.0), "undecided", "The curvature of b is undefined or infinite."
         " Curvature differs by 8.0× between the other 2 layers: most in c, least in a."),
