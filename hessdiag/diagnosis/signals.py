@@ -119,9 +119,7 @@ class SignalPass:
         self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.shares, self.kept = dict[str, float](), dict[Any, str]()  # dropped, by path; and paths, by what they wrote
-        self.states: dict[str, list[Tensor]] = defaultdict(
-            list
-        )  # that cells, or layers of one step, read, call after call
+        self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells and single steps read, in turn
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.signals: Signals | None = None
         self.missing = ""  # why there are none
@@ -143,9 +141,7 @@ class SignalPass:
             for p in frozen:
                 hooks.callback(p.requires_grad_, False)
                 p.requires_grad_(True)
-            hooks.enter_context(
-                self.model.register_forward_pre_hook(lambda *_: self.states.clear())
-            )  # of earlier calls
+            hooks.enter_context(self.model.register_forward_pre_hook(lambda *_: self.states.clear()))  # of another call
             for path, module in self.model.named_modules():
                 if _is_layer(module) and "parametrizations." not in path:  # these normalise weights
                     telling = self._telling()
@@ -169,7 +165,8 @@ class SignalPass:
         x, *more = [*args, *kwargs.values()] or [None]
         self.entered[path] = x = x if isinstance(x, Tensor) else None
         self.gated |= {path} if any(isinstance(v, Tensor) for v in more) else set()
-        alone = isinstance(module, nn.RNNBase) and x is not None and x.shape[int(module.batch_first)] == 1
+        shape = (0, 0) if x is None else x.shape
+        alone = isinstance(module, nn.RNNBase) and len(shape) == 3 and shape[int(module.batch_first)] == 1
         if isinstance(module, nn.RNNCellBase) or alone:
             self.states[path].append(next(iter(tensors_in(more)), torch.empty(0)))
         if _is_norm(module) and x is not None and x.grad_fn is not None:
