@@ -108,11 +108,10 @@ class Noise(TorchFunctionMode):
             drawn = f"the model draws random numbers of shape {tuple(made.shape)} that do not run over its examples"
             raise HessdiagError(f'{drawn} alike: draw them with the examples first, or pass mode="eval" (--eval)')
         value = value.argsort().argsort() if func is torch.randperm else value  # of fewer, their order
-        return made.copy_(value) if func.__name__.endswith("_") else value.clone()
+        return made.copy_(value) if func.__name__.endswith("_") else value.detach().clone()
 
 
 def _gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """`F.gumbel_softmax`, of operations."""
     soft = ((logits - torch.empty_like(logits).exponential_().log()) / tau).softmax(dim)
     if not hard:
         return soft

@@ -1,11 +1,18 @@
 """How large the entries of a tensor are: the largest of them, and the sum of their squares."""
 
 import math
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Values = TypeVar("Values", Tensor, Tensor | None)
 PIECE = 2**16
+
+
+def as_real(values: Values) -> Values:
+    """Complex numbers as pairs of real ones."""
+    return torch.view_as_real(values.resolve_conj()) if values is not None and values.is_complex() else values
 
 
 def largest_entry(values: Tensor) -> float:
@@ -16,7 +23,7 @@ def largest_entry(values: Tensor) -> float:
     >>> largest_entry(torch.tensor([1.0, -3.0])), largest_entry(torch.empty(0))
     (3.0, 0.0)
     """
-    if not values.numel():
+    if not (values := as_real(values)).numel():
         return 0.0
     in_memory = sorted(range(values.dim()), key=values.stride, reverse=True)  # what is not in order would be copied
     low, high = torch.aminmax(values.detach().permute(in_memory))
@@ -29,7 +36,7 @@ def mean_sq(values: Tensor) -> float:
     >>> mean_sq(torch.tensor([3e30, 4e30]))  # doctest: +ELLIPSIS
     1.25...e+61
     """
-    top = largest_entry(values)
+    top = largest_entry(values := as_real(values))
     return float((values.detach() / top).square().mean()) * top * top if 0 < top < math.inf else top
 
 

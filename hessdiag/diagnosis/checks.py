@@ -441,12 +441,10 @@ def _on_one_level(y: Tensor) -> bool:
 
 
 def _means(values: Tensor) -> Tensor:
-    """Of each example (B, ...), (B,)."""
     return values.detach().flatten(1).mean(1)
 
 
 def _with_means(values: Tensor, means: Tensor) -> Tensor:
-    """Examples (B, ...) moved to other means (B,)."""
     return values + (means - _means(values)).view(-1, *[1] * (values.dim() - 1))
 
 
@@ -598,13 +596,16 @@ def summed_gradients(model: nn.Module, part: Batch, loss: Loss, names: Container
     return {name: None if g is None else g[0] for name, g in zip(held, found, strict=True)}
 
 
-def without_rounding(model: nn.Module, part: Batch, loss: Loss, found: Gradients) -> tuple[Gradients, dict[str, float]]:
+def without_rounding(
+    model: nn.Module, part: Batch, loss: Loss, found: Gradients, ends: Collection[str] = ()
+) -> tuple[Gradients, dict[str, float]]:
     """Gradients in which rows and columns of matrices get zero for what is rounding alone, far less in double
-    precision; and of each matrix that has many such the share of its rows or columns.
+    precision; and of each matrix that has many such the share of these. Layers at the `ends` may have unseen classes.
     """
     some = {name: g for name, g in found.items() if g is not None}
     tiny = ROUNDED * max(map(largest_entry, some.values()), default=0.0)
-    sizes = {name: _along(g) for name, g in some.items() if g.dim() > 1 and g[:1].numel() > 1}
+    inner = {name: g for name, g in some.items() if name.rpartition(".")[0] not in ends or largest_entry(g) < tiny}
+    sizes = {name: _along(g) for name, g in inner.items() if g.dim() > 1 and g[:1].numel() > 1}
     small = {o for o, each in sizes.items() if any(((n > 0) & (n < tiny)).double().mean() > MANY for n in each)}
     shares = dict[str, float]()
     with suppress(Exception):  # a model that is no other in double precision

@@ -77,7 +77,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
     if kind == "other":
         free, tried = not any(endless) and last != "LogSoftmax", few if costly else None
         chance, usual_sq, constant = _of_constant(varied, at, targets, initial, bounds, free=free, tried=tried)
-    chance = math.nan if _is_told(part) or (len(endless) > 1 and any(endless)) else chance  # a margin, or no least
+    chance = math.nan if are_inputs(part, 1) or (len(endless) > 1 and any(endless)) else chance  # a margin, or no least
     best = chance if math.isfinite(chance) else initial
     known = costly or (type(loss) in KNOWN and getattr(loss, "weight", None) is None)
     slope = scale * float((own * at).flatten(1).sum(1).mean(dtype=torch.float64))  # as outputs are scaled
@@ -115,12 +115,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         "shown": _shown(model, part, y, own),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
-
-
-def _is_told(part: Batch) -> bool:
-    """Whether targets (B,) are among the inputs."""
-    told = part.targets
-    return told is not None and told.dim() == 1 and are_inputs(part)
 
 
 def _spread(values: Tensor) -> dict[str, float]:
@@ -166,7 +160,8 @@ def _of_constant(
     NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0.
     """
     rows = y.flatten(0, -2).double()
-    mean, zero = rows.mean(0).to(y), torch.zeros_like(y.flatten(0, -2)[0])
+    told = targets is not None  # else columns may be labels
+    mean, zero = rows.mean(0 if told else None).to(y).expand(y.shape[-1:]), torch.zeros_like(y.flatten(0, -2)[0])
 
     def of(row: Tensor, bound: Bound | None = None) -> Tensor:
         z = row.expand_as(y).contiguous()
@@ -180,13 +175,13 @@ def _of_constant(
         found = [(float(of(each).detach()), each) for each in guesses]
         constant = min(value for value, _ in found)
         many = len(rows) >= ROWS_PER_OUTPUT * len(mean)
-        if free and tried is None and (many or (bound and len(rows) > 1)):  # else it is no constant
+        if free and tried is None and told and (many or (bound and len(rows) > 1)):  # else it is no constant
             least, row = descended(lambda z: of(z, bound), mean)
             constant = min(constant, least)
             found += [(least, bound(row.expand_as(y).contiguous()) if bound else row)] * many
         least = math.inf if free and abs(whole) > 1.9 * abs(half) else GAINED * min(now, 1.0)
-        told = [pair for pair in found if pair[0] > least]
-        least, row = min(told, key=lambda pair: pair[0], default=(math.nan, zero))
+        above = [pair for pair in found if pair[0] > least]
+        least, row = min(above, key=lambda pair: pair[0], default=(math.nan, zero))
         return least, mean_sq(row), constant
     return math.nan, math.nan, math.nan
 
@@ -377,14 +372,12 @@ def _terms(loss: Loss, y: Tensor, own: Tensor, part: Batch) -> Tensor:
 
 
 def _is_sum(loss: Loss, y: Tensor, targets: Tensor | None, initial: float) -> bool:
-    """Whether a loss of a batch grows with its examples."""
     with suppress(Exception):  # of a loss of the user's for so many examples
         return abs(_of_some(loss, y, targets, slice(len(y) // 2))) < HALF * abs(initial)
     return False
 
 
 def _of_some(loss: Loss, y: Tensor, targets: Tensor | None, some: slice | list[int]) -> float:
-    """The loss of some of the examples."""
     return float(loss.of_all(y[some], None if targets is None else targets[some]).detach())
 
 

@@ -40,8 +40,8 @@ def _tell_astray(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
     own, met = loss.gradient(y, targets), list[tuple[int, list[int]]]()
     for n, at in product((0, part.size // 3, part.size - 1), (0.3, 0.5, 0.8)):
         other = targets.clone(memory_format=torch.contiguous_format).view(part.size, -1)
-        apart = (other[n] != other).nonzero().tolist()
-        row, place = apart[int(at * len(apart))]
+        apart = (other[n] != other).nonzero()
+        row, place = apart[int(at * len(apart))].tolist()
         other[n, place] = other[row, place]
         sent = loss.gradient(y, other.view_as(targets))
         usual = (sent / own)[own != 0].median()

@@ -66,9 +66,10 @@ def with_slope(of: Callable[[Tensor], Tensor], at: Tensor) -> tuple[Tensor, Tens
 Of = Callable[[Tensor, Tensor | None], Tensor]
 
 
-def are_inputs(part: Batch) -> bool:
-    """Whether the targets are among the inputs."""
-    return part.targets is not None and any(torch.equal(v, part.targets) for v in part.leaves[:-1])
+def are_inputs(part: Batch, dims: int | None = None) -> bool:
+    """Whether the targets, of so many dimensions, are among the inputs."""
+    told = part.targets
+    return told is not None and dims in (None, told.dim()) and any(torch.equal(v, told) for v in part.leaves[:-1])
 
 
 def pieces_of(part: Batch) -> list[slice]:
@@ -143,14 +144,10 @@ def outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, r
             each = float(spreads.nanmedian())
             m, s = ((c - each).abs() < NEAR * each for c in (means, spreads))
             if bool(s.any()) and int(m.sum()) == int(s.sum()):
-                gains = _gained(of, y, m | s | given) * _first_component(part.targets)
+                least, _ = descended(lambda z, held=m | s | given: of(torch.where(held, y, z)), y)  # type: ignore[misc]
+                gains = (float(of(y).detach()) - least) * _first_component(part.targets)
                 return len(y) * each / gains if gains > 0 else math.nan
     return math.nan
-
-
-def _gained(of: Callable[[Tensor], Tensor], y: Tensor, held: Tensor) -> float:
-    """What a loss loses by other outputs in the columns that are not held."""
-    return float(of(y).detach()) - descended(lambda z: of(torch.where(held, y, z)), y)[0]
 
 
 def _first_component(targets: Tensor | None) -> float:

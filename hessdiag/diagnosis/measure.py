@@ -193,7 +193,6 @@ def moments_of(problem: Problem, sums: Sums, *, per: str) -> Moments:
 
 
 def _is_rounding(problem: Problem, block: Block, sums: Sums) -> bool:
-    """Whether a block's gradients, of the loss and of random cotangents, are the rounding of sums that cancel."""
     row, eps = sums[f"block {block.name}"], torch.finfo(block_parameter(problem.model, block).dtype).eps
     size = max(float(row[GradientColumn.SQ]), float(row[GradientColumn.SCALE]))
     return 0 < size <= (ROUNDINGS * eps) ** 2 * float(row[GradientColumn.TERMS])
@@ -248,7 +247,6 @@ def _scales(block: Block, shape: NetworkShape, moments: Moments, weight_sq: floa
 
 
 def _gamma(block: Block, sizes: LayerShape, layer: LayerMoments, delta_sq: float) -> float:
-    """Extrinsic γ of a block, with E[Δx_{l+1}²] given."""
     if block.kind == "scalar" and not layer.multiplies:
         return math.nan
     # A scalar multiplies every element of its input: a 1x1 convolution's factor n ρ² with fan-in n.

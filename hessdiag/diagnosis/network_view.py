@@ -55,12 +55,14 @@ class Net:
 
     @property
     def chain(self) -> list[str]:
-        """The hidden layers of the shortest way to the head, as past the depth of a U-Net, or to the farthest layer."""
+        """The hidden layers of the shortest way to the head, as past the depth of a U-Net, or to the farthest end."""
         behind: dict[str, list[str]] = {}
         for path in self.backbone:
             before = [behind[o] for o in self.layers[path].sources if o in behind]
             behind[path] = [*min(before, key=len, default=[]), path]
-        return behind[self.head][:-1] if self.head else max(behind.values(), key=len, default=[])
+        inner = {o for layer in self.layers.values() for o in layer.sources}
+        ends = [way for o, way in behind.items() if o not in inner]
+        return behind[self.head][:-1] if self.head else max(ends, key=len, default=[])
 
     @property
     def zero_heads(self) -> bool:

@@ -8,7 +8,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import reduce
 from itertools import accumulate, product
 from operator import mul
 
@@ -43,7 +43,7 @@ _POOLS = re.compile(r"(Max|Min|Amax|Amin|Mean)Backward")
 _KEEPS_AXES = re.compile(r"(\w*Relu|P?Elu|Gelu|Silu|Tanh|Softplus|Hard|\w*BatchNorm|NativeDropout|Expand)")
 _TURNS = re.compile(r"(Permute|Transpose)")
 _JOINS = re.compile(rf"(Add|Sub|Cat|Stack|Where|\w*Norm)Backward|{_PRODUCT.pattern}|{_LAYER.pattern}")  # data, perhaps
-LOG, DISTANCE = "LogSoftmax", "distance"
+LOG, DISTANCE, SCALED = "LogSoftmax", "distance", "scaled"
 
 
 class Graph:
@@ -198,7 +198,7 @@ def _is_idle(node: Node, kind: str) -> bool:
 def _what_it_did(node: Node, kind: str) -> dict[str, float]:
     """What a nonlinearity did, from the tensor that it saved for its backward pass."""
     if kind == "relu":  # of what was added behind the layer, too
-        return {"on_share": float((node._saved_result.detach() > 0).double().mean())}
+        return {"on_share": int((node._saved_result.detach() > 0).count_nonzero()) / max(node._saved_result.numel(), 1)}
     if kind == "sin":
         return {"phase_rms": float(node._saved_self.detach().square().mean().sqrt())}
     if kind in ("tanh", "sigmoid"):
@@ -332,7 +332,6 @@ def _mixes_axes(graph: Graph, view: Node, examples: int) -> bool:
 
 
 def _transposed(view: Node) -> Node | None:
-    """The transposition that a view reads, if it reads one."""
     read = next(iter(parents_of(view)), view)
     return _transposed(read) if read.name().startswith("Clone") else read if _TURNS.match(read.name()) else None
 
@@ -344,7 +343,6 @@ def _moves_examples(turn: Node | None) -> bool:
 
 
 def _moves_last(turn: Node | None) -> bool:
-    """Whether a transposition puts another axis last."""
     count = len(turn._input_metadata[0].shape) if turn is not None else 0
     if dims := getattr(turn, "_saved_dims", ()):
         return _axis(dims[-1], count) != count - 1
@@ -409,10 +407,10 @@ def squashed(graph: Graph) -> Iterator[Node]:
 
 
 def outside(graph: Graph) -> Iterator[Node]:
-    """What `grid_sample` reads at places of which most are outside, beyond −1 to 1."""
-    for node in (each for each in (graph.root, *graph.consumers) if each.name().startswith("GridSampler")):
-        if float((node._saved_grid.detach().abs() <= 1).all(-1).double().mean()) < MOSTLY_INSIDE:
-            yield node
+    """What every `grid_sample` reads at places of which most are outside, beyond −1 to 1."""
+    samples = [each for each in (graph.root, *graph.consumers) if each.name().startswith("GridSampler")]
+    inside = [float((node._saved_grid.detach().abs() <= 1).all(-1).double().mean()) for node in samples]
+    return iter(samples if max(inside, default=1.0) < MOSTLY_INSIDE else ())  # of windows some overhang
 
 
 def pooled(graph: Graph) -> Iterator[Node]:
@@ -496,12 +494,13 @@ def _bounds(node: Node | None) -> tuple[tuple[str, ...], Bound | None]:
     while node is not None and (one := _bound_of(node := _end_of(node))):
         found.append(one)
         node = next(iter(parents_of(node)), None) if one[0] != DISTANCE else None
-    while found and found[-1][0] == LOG:  # by itself it bounds nothing
+    while found and found[-1][0] in (LOG, SCALED):  # by themselves they bound nothing
         found.pop()
-    if {name for name, _, _ in found} <= {DISTANCE}:  # nor does this: it may be far
+    names = tuple(name for name, _, _ in found if name != SCALED)
+    if {*names} <= {DISTANCE} or ("softmax" in names and len(names) < len(found)):  # which may be far, or sum to any
         return (), None
     *later, (_, free, _) = found
-    return tuple(name for name, _, _ in found), lambda z: reduce(lambda at, one: one[2](at), reversed(later), free(z))
+    return names, lambda z: reduce(lambda at, one: one[2](at), reversed(later), free(z))
 
 
 def _end_of(root: Node) -> Node:
@@ -517,8 +516,11 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
     name = _operation(node.name())
     low, high = (getattr(node, f"_saved_{end}", getattr(node, f"_saved_{end}_val", None)) for end in ("min", "max"))
     if re.match("Clamp|Hardtanh", name) and not isinstance(low, Tensor) and not isinstance(high, Tensor):
-        cut = partial(torch.clamp, min=low, max=high)
-        return ("relu6" if (low, high) == (0, 6) else "clamp"), lambda z: z + (cut(z) - z).detach(), cut
+
+        def cut(z: Tensor) -> Tensor:  # with the slopes of what it reads
+            return z + (z.clamp(low, high) - z).detach()
+
+        return ("relu6" if (low, high) == (0, 6) else "clamp"), cut, cut
     result = getattr(node, "_saved_result", None)
     if name in ("Softmax", LOG) and isinstance(result, Tensor):
         shape, dim, function = result.shape, dim_of(node), F.log_softmax if name == LOG else F.softmax
@@ -530,6 +532,10 @@ def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:
             return function(z.view(shape), dim).view(z.shape) if z.numel() == shape.numel() else function(z, -1)
 
         return (LOG if name == LOG else "softmax"), over, over
+    factor = getattr(node, "_saved_other", None)
+    if name in ("Mul", "Div") and isinstance(factor, Tensor) and factor.numel() == 1 and len(parents_of(node)) == 1:
+        by = float(factor) if name == "Mul" else 1 / float(factor)
+        return SCALED, (lambda z: by * z), (lambda z: by * z)
     if name == "Pow" and getattr(node, "_saved_exponent", None) in (2, 4):
         return "square", F.softplus, torch.square
     if re.fullmatch("Sqrt|Norm|LinalgVectorNorm|EuclideanDist|Cdist", name) or _sums_positive(node):

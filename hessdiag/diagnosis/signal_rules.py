@@ -461,7 +461,7 @@ def _unasked(net: Net) -> Finding | None:
     signals = net.signals
     if signals.broadcast:
         what = f"The loss broadcasts the shapes {signals.broadcast}: outputs meet targets of others."
-        advice = "Give both the same shape: `outputs.squeeze(-1)`, or `targets.unsqueeze(-1)`."
+        advice = "Give both the same shape: `squeeze` the axis of size 1 that the other lacks, or index a spare one."
         return Finding("HD113", "fault", (), what, advice, 1.0, 0.0)
     if signals.dropped and (signals.dropped_share >= DROPPED or signals.loss_kind == "mse"):  # logits bear less
         share = signals.dropped_share
@@ -550,15 +550,14 @@ def unseen(net: Net) -> Finding | None:
         return Finding("HD120", "warning", blocks, message, advice, 1.0, 0.0)
     if not (signals.output_varies > SILENT or signals.examples == 1):  # which is HD102's
         return None
-    steps = any(p.gradient == "cut" for p in net.parameters)  # of HD403, which outputs go in
-    steps = steps or any(p.weight_sq == 0 for p in net.weights)  # until it has moved
-    if steps or not signals.repeated > REPEATED_OUTPUTS:
+    moves = any(p.gradient == "cut" for p in net.parameters) or any(p.weight_sq == 0 for p in net.weights)  # in steps
+    if moves or not signals.repeated > REPEATED_OUTPUTS:
         return None
-    first = tuple(net.name_of(o) for o in net.backbone[:1])
     share, usual = map(whole, (signals.repeated, REPEATED_OUTPUTS))
     message = f"{share} of the examples have exactly the outputs of others, whose inputs differ (usual: below {usual})."
     advice = "Look for a mean over the batch, inputs outside of a range, closed gates, an inverted mask, or rounding."
-    return Finding("HD120", "warning", first, message, advice, signals.repeated, REPEATED_OUTPUTS)
+    blocks = tuple(map(net.name_of, net.backbone[:1]))
+    return Finding("HD120", "warning", blocks, message, advice, signals.repeated, REPEATED_OUTPUTS)
 
 
 def meeting(net: Net) -> Finding | None:
@@ -615,7 +614,8 @@ GROWN, LARGE = 30.0, 30.0
 
 def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
-    hit = {path: s for path in net.hidden if (s := net.layers[path].saturated) > SATURATED}
+    learnt = net.signals.sources if net.loss_ratio < 1 else ()  # ends that targets ask for
+    hit = {o: s for o in net.hidden if (s := net.layers[o].saturated) > SATURATED and o not in learnt}
     if not (paths := worst_first(hit)):
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))

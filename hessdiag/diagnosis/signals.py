@@ -22,8 +22,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss
-from hessdiag.derivatives.magnitude import largest_entry, mean_sq
-from hessdiag.derivatives.targets import sums_to_one
+from hessdiag.derivatives.magnitude import as_real, largest_entry, mean_sq
 from hessdiag.diagnosis import checks, roles
 from hessdiag.diagnosis.checks import FAR, Gradients, holding, moved, varies
 from hessdiag.diagnosis.loss_fit import SEEN, fit_of
@@ -41,6 +40,7 @@ Parameters = Mapping[str, nn.Parameter]
 MAX_EXAMPLES = 64
 TINY = torch.finfo(torch.float32).tiny  # denormals count as zero
 ROUNDINGS = 8  # by which equal numbers may differ
+SLIGHTLY = 1 + 1e-6
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
 OPENED = 1e-6  # of the usual size of a gradient: less is rounding
 BEYOND = 30.0  # of what outputs the loss may read
@@ -78,7 +78,7 @@ def _between_places(values: Tensor, examples: int, channel: int) -> float:
     places = few.movedim(channel, 1).flatten(2).permute(2, 0, 1)
     if len(places) <= POOLED:
         return math.nan
-    alike = bool((places == places[:1]).all())  # to the bit: scores that are small now are not stuck
+    alike = all(bool((some == places[:1]).all()) for some in (places[:2], places))  # to the bit: small is not stuck
     return 0.0 if alike else max(second_moment(places, len(places))[1], TINY)
 
 
@@ -116,9 +116,11 @@ class SignalPass:
         self.layers: dict[str, _Noted] = {}
         self.norms: set[Any] = set()  # nodes of what normalisations read
         self.entered: dict[str, Tensor | None] = {}
-        self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point()}
+        real = {name: p for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
+        self.parameters = real
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.shares, self.kept = dict[str, float](), dict[Any, str]()  # dropped, by path; and paths, by what they wrote
+        self.written = dict[Any, str]()  # paths of layers, by what each call wrote
         self.states: dict[str, list[Tensor]] = defaultdict(list)  # that cells and single steps read, in turn
         self.trainable = {name: p.requires_grad for name, p in model.named_parameters()}
         self.signals: Signals | None = None
@@ -154,7 +156,6 @@ class SignalPass:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Note why there are no signals."""
         try:
             yield
         except Exception as error:
@@ -178,6 +179,8 @@ class SignalPass:
         if path in self.layers and x is not None and x.is_floating_point():
             self.layers[path].again = x.detach()
         real = isinstance(out, Tensor) and out.is_floating_point() and not is_functorch_wrapped_tensor(out)  # of vmap
+        if real and out.requires_grad and out.grad_fn is not None:
+            self.written[get_gradient_edge(out).node] = path
         if not real or not out.dim() or path in self.layers:
             return
         labels = ("batch",) if isinstance(module, nn.modules.batchnorm._BatchNorm) else ()
@@ -189,7 +192,7 @@ class SignalPass:
             "out_places": _between_places(out.detach(), self.part.size, _channel(module, out)),
             "normalises": _is_norm(module) and not _uses_running_statistics(module) and path not in self.gated,
             "samples": out.numel() // max(out.shape[_channel(module, out)], 1),
-            "on_share": float((out.detach() > 0).double().mean()),
+            "on_share": int((out.detach() > 0).count_nonzero()) / out.numel(),
         }
         if x is not None and x.is_floating_point():
             noted.numbers["x_sq"], noted.numbers["x_varies"] = second_moment(x.detach(), self.part.size)
@@ -205,7 +208,6 @@ class SignalPass:
         self.kept[getattr(out, "grad_fn", None)] = path  # of one that returns more, too
 
     def _dropped(self, paths: Sequence[str]) -> float:
-        """The share that dropouts drop one after the other."""
         return 1.0 - math.prod(1 - self.shares[path] for path in paths)
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
@@ -215,7 +217,7 @@ class SignalPass:
         """
         leaves = {name: get_gradient_edge(p).node for name, p in self.parameters.items()}
         graph = roles.Graph(y.grad_fn, self.norms, leaves.values())
-        written = {layer.edge.node: path for path, layer in self.layers.items() if layer.edge is not None}
+        written = {node: o for node, o in self.written.items() if o in self.layers and self.layers[o].edge is not None}
         for layer in self.layers.values():
             if layer.edge is not None:
                 goes, did = graph.role_of(layer.edge.node)
@@ -288,14 +290,17 @@ class SignalPass:
                 layer.numbers["x_gradient_sq"] = 0.0 if (gradient := next(found)) is None else mean_sq(gradient)
         uses, of_outputs = self._assign_roles(y)
         means = {name: None if g is None else g / part.size for name, g in zip(self.parameters, found, strict=True)}
-        for path in self._sampled(y, means):
+        for path, (_, *later) in self.states.items():
+            if later[1:] and not torch.equal(*later[:2]) and not any(state.requires_grad for state in later):
+                self.layers[path].numbers["labels"] += ("let go",)
+        for path in self._sampled(y, means, own[0], loss):
             self.layers[path].numbers["labels"] += ("sampled",)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
-        fixed = [module for module in model.modules() if _uses_running_statistics(module)]
+        fixed: list[Any] = [module for module in model.modules() if _uses_running_statistics(module)]
         unseen = self.noted.get("unseen") or self._ignored(y, means)  # before another call is listened to
-        of_mean, cancelled = checks.without_rounding(model, part, loss, means)
-        if cancelled:
-            with suppress(*REFUSALS), moved(model, 0):
+        of_mean, cancelled = checks.without_rounding(model, part, loss, means, of_outputs["sources"])
+        for number in range(STEPS if cancelled else 0):
+            with suppress(*REFUSALS), moved(model, number, FAR):
                 sent = checks.summed_gradients(model, part, loss, self.parameters)
                 again = checks.without_rounding(model, part, loss, sent)[1]
                 cancelled = {name: min(share, again.get(name, 0.0)) for name, share in cancelled.items()}
@@ -305,7 +310,8 @@ class SignalPass:
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
             even=self._is_even(y, of_mean), unplaced=self._is_unplaced(y), orderless=checks.orderless(model, part, y),
             repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
-            fresh_norms=sum(map(_is_fresh, fixed)), layers=layers, **self.noted, **of_outputs,
+            fresh_norms=sum(not n.running_mean.any() and bool((n.running_var == 1).all()) for n in fixed),
+            layers=layers, **self.noted, **of_outputs,
             **fit_of(model, part, y, own[0], loss), level=checks.level_left_out(model, part, y, loss),
             parameters=self._of_parameters(
                 of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss), cancelled),
@@ -321,32 +327,32 @@ class SignalPass:
         states = opened | unreached(self.model, self.part, gradients) | left | self._started()
         rows, places = [], parameter_slots(self.model)
         for name, parameter in self.parameters.items():
-            gradient, slots, w = gradients[name], places[name], parameter.detach()
+            gradient, slots, w = as_real(gradients[name]), places[name], as_real(parameter.detach())
             module = self.model.get_submodule(slots[0][0])
             turned = "lookup" in uses[name]  # the units of a table are its columns
             numbers = _statistics(w.mT if turned else w)
-            own, zero = later.get(name) if name in opened else gradient, numbers["weight_sq"] == 0
+            own, zero = as_real(later.get(name)) if name in opened else gradient, numbers["weight_sq"] == 0
             if own is not None and w.dim() and (zero or numbers["unlike"] < ALIKE) and mean_sq(own) > 0:
                 ways = (own, own.mT) if zero and w.dim() == 2 else (own.mT if turned else own,)
                 numbers["unlike"] = min(_statistics(each)["unlike"] for each in ways)
             rows.append(ParameterSignals(
                 name=name, owners=tuple(path for path, _ in slots), attribute=slots[0][1], kind=type(module).__name__,
-                shape=tuple(w.shape), numel=w.numel(), trainable=self.trainable[name],
+                shape=tuple(parameter.shape), numel=w.numel(), trainable=self.trainable[name],
                 cancelled=cancelled.get(name, 0.0),
                 uses=tuple(sorted(uses[name] | ({"factor"} if zero and name in factors else set()))),
                 gradient="some" if name in loss.held else states.get(name) or _state(gradient),
                 gradient_sq=0.0 if gradient is None else mean_sq(gradient), radial=radial.get(name, math.nan),
-                along=math.nan if gradient is None else _radial_share(w, gradient.real),
+                along=math.nan if gradient is None else _radial_share(w, gradient),
                 median_sq=float(w.square().median()) if w.dim() == 1 and w.numel() else math.nan,
                 rows=0 if gradient is None else _rows(gradient), **numbers, **_fans(module, w),
             ))  # fmt: skip
         return tuple(rows)
 
-    def _sampled(self, y: Tensor, gradients: Gradients) -> list[str]:
+    def _sampled(self, y: Tensor, gradients: Gradients, own: Tensor, loss: Loss) -> list[str]:
         """Layers that learn by other outputs alone, and yet change the first, as by what it draws or looks up."""
         pieces = pieces_of(self.part)
-        first, *_ = roles.joined_at(y.grad_fn, len(pieces)) or [None]
-        made_of = {id(leaf) for leaf in leaves_of(first)}
+        leaves = [{*map(id, leaves_of(end))} for end in roles.joined_at(y.grad_fn, len(pieces)) or [None]]
+        made_of, told = leaves[0], self.part.targets
         rest = {n: p for n, p in self.parameters.items() if id(p) not in made_of and _state(gradients[n]) == "some"}
         if not self.part.noise:  # the rows of a codebook learn so
             kinds = (nn.Linear, nn.modules.conv._ConvNd)
@@ -355,12 +361,16 @@ class SignalPass:
         if not rest or not made_of & {*map(id, self.parameters.values())}:
             return []
 
-        def drawn(others: Parameters) -> Tensor:
-            with holding(self.model, others), seeded_rng(0):
+        def drawn(by: float) -> Tensor:
+            with holding(self.model, {name: nn.Parameter(by * p) for name, p in rest.items()}), seeded_rng(0):
                 return replace(self.part, noise=(), noise_at=()).call(self.model)[..., pieces[0]]
 
         with suppress(*REFUSALS):
-            if not torch.equal(drawn({}), drawn({name: nn.Parameter(FAR * p) for name, p in rest.items()})):
+            theirs = own if told is None else loss.gradient(y.detach(), told.roll(1, 0))
+            ends = [piece for piece, each in zip(pieces, leaves, strict=False) if each & {*map(id, rest.values())}]
+            predicted = any(not torch.equal(theirs[..., piece], own[..., piece]) for piece in ends)
+            codes = predicted and torch.equal(drawn(1.0), drawn(SLIGHTLY))  # of what has targets, as pitches
+            if not codes and not torch.equal(drawn(1.0), drawn(FAR)):
                 return [path for path in self.layers if any(name.rpartition(".")[0] == path for name in rest)]
         return []
 
@@ -484,15 +494,12 @@ class SignalPass:
         taken, _ = argument_names(self.model)
         named = dict(zip(taken, self.part.args, strict=False)) | dict(self.part.kwargs)
         asked = [v for v in inputs if varies(v) and not _are_labels(v, self.part.targets)]
+        found, count = list[tuple[bool, tuple[str, ...]]](), self.part.rows
         for number, value in ((number, value) for number, value in enumerate(inputs) if value.dim()):
             name = next((key for key, held in named.items() if held is value), "")
             readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
             unasked = bool(name and taken and name not in taken)  # by `**kwargs`
             spare = unasked or _are_labels(value, self.part.targets) or name in TARGETS
-            twin = any(other is not value and other.shape == value.shape for other in inputs)
-            classes = sums_to_one(value, -1) and torch.equal(value, value.round())
-            edges = any(value.shape[-2:] == 2 * v.shape[-2:-1] for v in inputs if v is not value)  # of nodes (N, F)
-            spare = spare or (value.is_floating_point() and not (twin or classes or edges))  # as marks of time
             meant = "" if readers else widths.get(value[0].shape[-1:], None if spare else "")
             length = value.dim() == 1 and not value.is_floating_point() and value.min() > 0 and int(value.max()) in dims
             where = f"what {readers[0]} reads" if readers else f"input {number + 1}{name and f' ({name})'}"
@@ -500,19 +507,34 @@ class SignalPass:
                 where, meant = f"column{'s'[: len(columns) > 1]} {', '.join(map(str, columns))} of {where}", ""
             elif used & {*readers} and (spare or not asked[1:]):  # else there may be another way
                 continue
-            if meant is None or length or not (varies(value) and (varies(y) or (self.part.as_one and self.part.rows))):
+            edges = self.part.structure and value.dim() == len(value) == 2 and not readers
+            if (
+                meant is None
+                or length
+                or not (varies(value) and (varies(y) or (self.part.as_one and (count or edges))))
+            ):
                 continue
-            values, at = self.part.leaves, (slice(None), columns) if columns else ...
-            values[number] = value.clone()
-            turned = value[at].flip(0)
-            values[number][at] = 2 * turned + 1 if value.is_floating_point() else turned  # a loss is of all examples
-            with suppress(*REFUSALS):  # of inputs that have to fit each other
-                other = self.part.with_leaves(values)
-                if torch.equal(other.call(self.model), y):
-                    with moved(self.model, 0, FAR):  # where rows of a table differ that are all the same at first
-                        if torch.equal(other.call(self.model), self.part.call(self.model)):
-                            return where, *filter(None, readers[:1] or [meant])
-        return ()
+            parts: dict[str, Any] = {where: (slice(None), columns) if columns else ...}
+            parts |= {f"row {n} of {where}": n for n in (0, 1) if edges}
+            if part := next((o for o, at in parts.items() if self._is_unread(y, number, at, len(asked))), ""):
+                twin = any(other is not value and other.shape == value.shape for other in inputs)
+                loose = value.is_floating_point() and not (readers or meant or twin)
+                found.append((loose, (part, *filter(None, readers[:1] or [meant]))))
+        return next((each for loose, each in found if not (loose and found[1:])), ())  # several are as marks of time
+
+    def _is_unread(self, y: Tensor, number: int, at: Any, inputs: int) -> bool:
+        """Whether no output changes with a part of an input, such as one end of edges (2, E)."""
+        values = self.part.leaves
+        values[number] = value = values[number].clone()
+        alone = inputs == 1 or self.part.structure  # a mean, and a sum over edges, is the same in any order
+        turned = value[at][:1] if alone else value[at].flip(0)
+        value[at] = 2 * turned + 1 if value.is_floating_point() else turned
+        with suppress(*REFUSALS):  # of inputs that have to fit each other
+            other = self.part.with_leaves(values)
+            if torch.equal(other.call(self.model), y):
+                with moved(self.model, 0, FAR):  # where rows of a table differ that are all the same at first
+                    return torch.equal(other.call(self.model), self.part.call(self.model))
+        return False
 
 
 def _are_labels(values: Tensor, targets: Tensor | None) -> bool:
@@ -556,11 +578,6 @@ def _uses_running_statistics(module: nn.Module) -> bool:
     return is_norm and not module.training and module.running_mean is not None
 
 
-def _is_fresh(module: nn.Module) -> bool:
-    mean, variance = module.running_mean, module.running_var
-    return bool((mean == 0).all() & (variance == 1).all())  # type: ignore[union-attr]
-
-
 def _one_frequency(model: nn.Module) -> str:
     """A buffer (..., T, d) that changes along T, and has two different columns at most."""
     for name, table in model.named_buffers():
@@ -598,13 +615,11 @@ def _radial_share(w: Tensor, g: Tensor) -> float:
 
 
 def _stepped(parameters: Parameters, gradients: Gradients) -> dict[str, nn.Parameter]:
-    """Copies of what has a gradient, a first step of Adam away."""
     found = ((name, p, gradients[name]) for name, p in parameters.items())
-    return {name: nn.Parameter(p.detach() - RATE * g.sign()) for name, p, g in found if g is not None}
+    return {name: nn.Parameter(p.detach() - RATE * g.sgn()) for name, p, g in found if g is not None}
 
 
 def _rows(gradient: Tensor) -> int:
-    """Rows of a table (…, rows, width) that have a gradient."""
     return int((gradient.flatten(0, -2).abs().amax(-1) >= TINY).sum()) if gradient.dim() > 1 and gradient.numel() else 0
 
 
@@ -632,7 +647,6 @@ def _statistics(w: Tensor) -> dict[str, Any]:
 
 
 def _fans(module: nn.Module, w: Tensor) -> dict[str, Any]:
-    """Channels that a unit reads and an input reaches."""
     if w.dim() < 2:
         return {}
     groups = int(getattr(module, "groups", 1))

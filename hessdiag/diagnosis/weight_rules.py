@@ -34,7 +34,7 @@ CLOSE = 0.1  # of weights around one number that is not zero
 NEARLY = 0.5  # of units with one number in all weights: one such layer among random ones has .99
 ALIVE = 0.025  # share of the values behind a ReLU that are above zero
 LEAST_ROWS, TABLE = 8, 4
-SEVERAL = 4  # units, or outputs
+SEVERAL, FEW_DRAWS = 4, 32  # units, or outputs; and examples times units, all off by chance
 CHANCE = 8  # units: fewer may all be positive, as those of a narrow squeeze
 
 
@@ -211,7 +211,8 @@ def identical_units(net: Net) -> Finding | None:
     drawn = [p for p in net.matrices if p.shape[0] > 1 and p.trainable]
     read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
     even = {p.name for p in drawn if p.weight_sq > 0 and math.isnan(p.kurtosis) and read & {*p.owners}}
-    mean = {p.name for p in drawn if p.fan_in > 1 and p in net.weights and p.mean**2 > (1 - CLOSE) * p.weight_sq}
+    weights = (net.named[name] for name in {p.name for p in drawn} & {p.name for p in net.weights})
+    mean = {p.name for p in weights if p.fan_in > 1 and p.mean**2 > (1 - CLOSE) * p.weight_sq}
     limits = {p.name: NEARLY if p.name in even else CLOSE if p.name in mean else ALIKE for p in drawn}
     apart = {(p.owners[:1], p.shape) for p in drawn if not p.unlike < limits[p.name]}  # as means beside deviations
     units = [p for p in drawn if p.unlike < limits[p.name] and (p.owners[:1], p.shape) not in apart]
@@ -318,7 +319,8 @@ def dead(net: Net) -> Finding | None:
     """HD402: a layer whose outputs, or the units behind them, do not change with the inputs; the first one."""
     for path, layer in net.layers.items():
         own, bias = net.held(path, "weight"), net.held(path, "bias")
-        if path == net.head or not layer.x_varies > 0 or own is None or "add" in layer.labels:
+        last = path == net.head and net.signals.output_varies > 0
+        if last or layer.x_varies == 0 or own is None or "add" in layer.labels:
             continue  # the last gain of a residual branch is zero on purpose
         if layer.normalises and own.weight_sq == 0 and not net.signals.output_varies > 0:
             gains = [p for o, each in net.layers.items() if each.normalises and (p := net.held(o, "weight"))]
@@ -327,7 +329,8 @@ def dead(net: Net) -> Finding | None:
             advice = f"Start them at one: `nn.init.ones_(model.get_parameter({own.name!r}))`."
             severity: Severity = "warning" if own.gradient in ("some", "later") else "fault"
             return Finding("HD402", severity, zeros, message, advice, 0.0, 0.0)
-        if {"relu", "relu6"} & {*layer.labels} and layer.out_sq > 0 and layer.on_share < ALIVE:
+        again = not math.isnan(layer.x_sq_last) and net.signals.output_varies > 0  # and may fire then
+        if {"relu", "relu6"} & {*layer.labels} and layer.out_sq > 0 and layer.on_share < ALIVE and not again:
             on, usual = short(100 * layer.on_share), trimmed(100 * ALIVE)
             message = f"The ReLU after {path or 'the model'} fires for {on} % of its inputs (usual: above {usual} %)."
             blocks: tuple[str, ...] = (own.name,)
@@ -337,7 +340,8 @@ def dead(net: Net) -> Finding | None:
             elif bias and bias.weight_sq > 0.5 * layer.out_sq:
                 blocks = (bias.name, own.name)
                 advice = f"Start the bias at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
-            lone = own.shape[:1] < (SEVERAL,) and net.signals.output_varies > 0 and path not in net.signals.sources
+            lone = own.shape[0] < SEVERAL or own.shape[0] * net.signals.examples < FEW_DRAWS
+            lone &= net.signals.output_varies > 0 and path not in net.signals.sources
             return Finding("HD402", "warning" if lone else "fault", blocks, message, advice, layer.on_share, ALIVE)
     return None
 
@@ -431,6 +435,10 @@ def detached(net: Net) -> Finding | None:
     if blocks := tuple(p.name for p in net.parameters if p.trainable and p.gradient == "targets"):
         message = f"No gradient gets to {listed(blocks)}, as where a copy of what learns makes the targets."
         return Finding("HD403", "note", blocks, message, "Nothing, if that is meant.", float(len(blocks)), 0.0)
+    if blocks := net.labelled("let go"):
+        message = f"The state of {listed(blocks)} is detached at each step, so that no gradient gets to earlier ones."
+        advice = "Leave out `detach()` within a sequence: it belongs between two of them."
+        return Finding("HD403", "warning", blocks, message, advice, float(len(blocks)), 0.0)
     if blocks := net.labelled("sampled"):
         message = f"The first output changes with {listed(blocks)}, and sends no gradient there."
         advice = "Draw by `rsample()`, not `sample()`; of codes pass on `z + (q - z).detach()`; a policy may mean it."

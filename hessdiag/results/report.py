@@ -165,7 +165,7 @@ class Report(Printed, Record):
         """Lines on what was measured, of what."""
         view = "per example" if self.per == "example" else "of the batch mean"
         measured = f"{MATRICES[self.matrix]} {view}" if self.method != "none" else "signals alone"
-        size = "as one" if (self.per, self.batch_size) == ("batch", 1) else self.batch_size
+        size = "as one" if self.batch_size == 1 and (self.per == "batch" or self.loss == "model") else self.batch_size
         loss = f"loss {self.loss}{' (--data FILE:FN gives targets)' if self.loss == 'random-quadratic' else ''}"
         lines = [
             f"{self.model}, init {self.init}: {measured}, {MODES[self.mode]}",
