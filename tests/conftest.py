@@ -30,14 +30,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse names of tests that differ between workers."""
     unstable = [item.nodeid for item in items if UNSTABLE_ID.search(item.nodeid)]
     if unstable:
         raise pytest.UsageError(f"give the parameters of these tests ids of their own: {unstable}")
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported out of every later collection of garbage."""
     gc.freeze()
     gc.enable()
 

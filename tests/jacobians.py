@@ -101,7 +101,6 @@ def _map(S: Tensor, Js: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
 def dense_hessian(
     call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
 ) -> Dense:
-    """As `dense_ggn`, of the Hessian, row by row."""
     with right_derivatives():
         each = [_gradient_and_hessian(loss(call(b), b), list(at)) for b in range(examples)]
     gradients, hessians = zip(*each, strict=True)

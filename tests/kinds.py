@@ -106,7 +106,6 @@ def loops(m: Any, h: Tensor) -> Tensor:
 
 
 def in_place(m: Any, h: Tensor) -> Tensor:
-    """Slices written in place."""
     h = h.tanh()
     out = torch.zeros_like(h)
     out[:, :2] = h[:, 2:]

@@ -59,7 +59,6 @@ def without_padding() -> nn.Module:
 
 
 def packed_sequence() -> nn.Module:
-    """A packed sequence through a layer."""
 
     def forward(m: Any, x: Tensor, lengths: Tensor) -> Tensor:
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True)
@@ -70,7 +69,6 @@ def packed_sequence() -> nn.Module:
 
 
 def experts() -> nn.Module:
-    """Each example goes to one of two experts."""
 
     def forward(m: Any, x: Tensor) -> Tensor:
         scores = m.gate(x).softmax(1)
@@ -91,7 +89,6 @@ def hypernetwork() -> nn.Module:
 
 
 def siamese() -> nn.Module:
-    """Both sides of a pair in one call."""
 
     def forward(m: Any, a: Tensor, b: Tensor) -> Tensor:
         return m.last(torch.cat(m.first(torch.cat([a, b])).tanh().chunk(2), dim=1))
@@ -163,12 +160,10 @@ def mixed(mix: Callable[[Tensor], Tensor]) -> nn.Module:
 
 
 def sum_over_first(turned: bool = False) -> nn.Module:
-    """A running sum over the examples."""
     return mixed(lambda h: h.flip(0).cumsum(0).flip(0) if turned else h.cumsum(0))
 
 
 def causal_over_first() -> nn.Module:
-    """Causal attention over the first dimension."""
 
     def forward(m: Any, x: Tensor) -> Tensor:
         h = m.read(x)
@@ -186,7 +181,6 @@ def of(*size: int, batch: int = 4) -> Callable[[], Tensor]:
 
 
 def ragged() -> Tensor:
-    """The positions that are no padding, (4, 5)."""
     return torch.arange(5) < LENGTHS.view(4, 1)
 
 

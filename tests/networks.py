@@ -53,20 +53,17 @@ class Multiplier(nn.Module):
 
 
 def called_twice() -> nn.Module:
-    """One layer used at two depths."""
     rule = lambda m, x: m.last(F.relu(m.shared(F.relu(m.shared(x)))))  # noqa: E731
     return Net(rule, shared=nn.Linear(4, 4), last=nn.Linear(4, 3))
 
 
 def tied() -> nn.Module:
-    """Two layers hold the same weight."""
     rule = lambda m, x: m.last(F.relu(m.second(F.relu(m.first(x)))))  # noqa: E731
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
     return Net(rule, first=first, second=having(second, weight=first.weight), last=nn.Linear(4, 3))
 
 
 def two_paths() -> nn.Module:
-    """One submodule reachable under two names."""
     layer = nn.Linear(4, 4)
     return Net(lambda m, x: m.last(F.relu(m.alias(x))), layer=layer, alias=layer, last=nn.Linear(4, 3))
 
@@ -105,7 +102,6 @@ def dot_product() -> nn.Module:
 
 
 def last_state(cell: nn.Module, size: int) -> nn.Module:
-    """A recurrent network's last state."""
     return Net(lambda m, x: m.last(m.cell(x)[0][:, -1]), cell=cell, last=nn.Linear(size, 3))
 
 

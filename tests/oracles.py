@@ -17,12 +17,10 @@ Blocks = Sequence[Sequence[Tensor]]
 
 
 def quadratic_matrix(outputs: int) -> Tensor:
-    """R of the default loss yᵀ R y, seed 0."""
     return RandomQuadratic.draw(outputs, seed=0, like=torch.zeros((), dtype=torch.float64)).R
 
 
 def quadratic(outputs: int) -> LossOfBatch:
-    """The default loss, as a mean over a batch."""
     R = quadratic_matrix(outputs)
     return lambda y, t: ((y @ R.to(y)) * y).sum() / len(y)
 
@@ -63,12 +61,10 @@ DENSE = {"ggn": ggn_blocks, "hessian": hessian_blocks}
 
 
 def joined(blocks: Blocks) -> Tensor:
-    """One matrix of all its blocks."""
     return torch.cat([torch.cat([*row], dim=1) for row in blocks]).detach()
 
 
 def frobenius_sq(blocks: Blocks) -> Tensor:
-    """(L, L) squared norms."""
     return torch.stack([torch.stack([block.square().sum() for block in row]) for row in blocks]).detach()
 
 

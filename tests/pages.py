@@ -41,12 +41,10 @@ class Command:
 
 
 def read(name: str) -> str:
-    """Text of a file of the repository."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
 def documents() -> list[str]:
-    """Names of the pages whose commands are run."""
     return ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
 
 
@@ -61,7 +59,6 @@ def fences(page: str) -> Iterator[Fence]:
 
 
 def prose(page: str) -> str:
-    """Return the page without its fenced blocks."""
     return FENCE.sub("", read(page))
 
 
@@ -140,7 +137,6 @@ def same_line(expected: str, actual: str) -> bool:
 
 
 def _last_digit(text: str) -> float:
-    """One unit of the last digit of a fraction; 0 for a whole number."""
     mantissa, _, exponent = text.partition("e")
     digits = len(mantissa.partition(".")[2])
     return 1.01 * 10 ** (int(exponent or 0) - digits) if digits or exponent else 0.0

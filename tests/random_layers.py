@@ -83,7 +83,6 @@ def of(forward: Callable[[Any, Tensor], Any], **held: Make) -> Make:
 
 
 def plain(function: Callable[[Tensor], Tensor]) -> Make:
-    """A function of the tensor alone."""
     return of(lambda _, h: function(h))
 
 
@@ -132,7 +131,6 @@ def own(forward: Callable[..., Any]) -> Make:
 
 
 def weight_in_a_list(s: Site) -> nn.Module:
-    """Held by the module, and read from a list."""
     weight = nn.Parameter(torch.randn(2, s.width).double())
     return Net(lambda m, h: F.linear(h, m.held[0]), weight=weight, held=[weight])
 
@@ -223,7 +221,6 @@ def siamese(m: Any, h: Tensor) -> Tensor:
 
 
 def experts(m: Any, h: Tensor) -> Tensor:
-    """Each example goes to one of two layers."""
     out, chosen = h.new_zeros(len(h), m.layers[0].out_features), h.sum(1) > 0
     for number, layer in enumerate(m.layers):
         rows = (chosen == bool(number)).nonzero().squeeze(1)

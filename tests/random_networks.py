@@ -32,7 +32,6 @@ class RandomNetwork:
     per: str = "example"
 
     def build(self) -> tuple[nn.Module, Tensor]:
-        """The model in float64, and a batch of inputs."""
         torch.manual_seed(self.seed)
         draw = random.Random(self.seed)
         x = _inputs(self.start, self.examples, draw)
@@ -89,7 +88,6 @@ def _append(site: Site, name: str) -> None:
 
 
 def _extend(site: Site, module: nn.Module) -> None:
-    """Append a module, and take the sample through it."""
     module.double()
     site.made.append(module)
     with torch.no_grad():
@@ -103,7 +101,6 @@ def _extend(site: Site, module: nn.Module) -> None:
 
 
 def _end(site: Site, end: str) -> None:
-    """Outputs with the examples first."""
     if site.layout in ("time", "folded", "interleaved", "doubled"):
         _extend(site, home(site))
     outputs = site.h[0].numel()

@@ -16,7 +16,6 @@ FC1 = BlockReport(
 
 
 def build_block(**values: Any) -> BlockReport:
-    """A linear layer's weight, except for `values`."""
     return replace(FC1, **values)
 
 

@@ -18,7 +18,6 @@ def layer(path: str, *labels: str, **values: Any) -> LayerSignals:
 
 
 def weight(name: str, **values: Any) -> ParameterSignals:
-    """A 10 x 10 weight that ReLUs want, except for `values`."""
     usual: dict[str, Any] = {
         "owners": (name.rpartition(".")[0],), "attribute": name.rpartition(".")[2], "kind": "Linear",
         "shape": (10, 10), "numel": 100, "fan_in": 10, "fan_out": 10, "weight_sq": 0.2, "kurtosis": 3.0, "largest": 3.0,
@@ -28,7 +27,6 @@ def weight(name: str, **values: Any) -> ParameterSignals:
 
 
 def vector(name: str, **values: Any) -> ParameterSignals:
-    """A bias or gain of 10, zero except for `values`."""
     usual: dict[str, Any] = {"shape": (10,), "numel": 10, "fan_in": 0, "fan_out": 0, "kurtosis": math.nan, "uses": ()}
     return weight(name, **(usual | {"weight_sq": 0.0} | values))
 

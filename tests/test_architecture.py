@@ -53,7 +53,6 @@ def test_a_file_is_one_concept_and_a_function_fits_on_a_screen() -> None:
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """Dotted names of functions and their lines, without the docstring."""
     for node in ast.iter_child_nodes(tree):
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield from functions(node, prefix)

@@ -47,7 +47,6 @@ CLI = typer.main.get_command(app)
 
 
 def cli_commands() -> dict[str, Any]:
-    """Every command of the command line by the words that call it."""
     flat: dict[str, Any] = {}
     for name, command in CLI.commands.items():  # type: ignore[attr-defined]
         below = getattr(command, "commands", None)
@@ -57,7 +56,6 @@ def cli_commands() -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in that has the repository's figures."""
     (tmp_path / "figures").symlink_to(ROOT / "figures")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the pages show what a CPU prints
@@ -81,7 +79,6 @@ def test_what_a_page_prints_is_printed(page: str, folder: Path) -> None:
 
 
 def check_console(fence: Fence) -> Iterator[str]:
-    """Run the commands of a block, or parse those that take too long."""
     listed = commands(fence.text)
     status = 0
     for number, command in enumerate(listed):
@@ -98,7 +95,6 @@ def check_console(fence: Fence) -> Iterator[str]:
 
 
 def run_hessdiag(words: list[str]) -> tuple[int, str]:
-    """Exit status and everything that a terminal would show."""
     screen = io.StringIO()
     with redirect_stdout(screen), redirect_stderr(screen):
         status = main(words)
@@ -115,7 +111,6 @@ RUNNERS = {"hessdiag": run_hessdiag, "pytest": run_pytest}
 
 
 def check_words(words: list[str]) -> None:
-    """Parse a command of ours that is not run, without running it."""
     if "hessdiag" not in words:
         return
     words = words[words.index("hessdiag") + 1 :]
@@ -135,7 +130,6 @@ def run_python(fence: Fence, namespace: dict[str, Any], folder: Path) -> str:
 
 
 def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
-    """Where the page is wrong, or the page corrected."""
     problem = difference(expected, printed.splitlines())
     told = any(line.strip() for line in expected)  # an empty block could not be told from any other place in the page
     if problem and OVERWRITE and told and not any(mark in line for line in expected for mark in ELLIPSES):
@@ -148,7 +142,6 @@ def compared(fence: Fence, expected: list[str], printed: str) -> list[str]:
 
 
 def test_the_workflow_can_be_run() -> None:
-    """It is YAML; its commands have options that exist."""
     workflow = yaml.safe_load(read("examples/github-workflow.yml"))
     assert workflow[True] == ["push", "pull_request"]  # YAML 1.1, which GitHub's own reader is not, takes on for true
     (job,) = workflow["jobs"].values()
@@ -161,7 +154,6 @@ def test_the_workflow_can_be_run() -> None:
 
 @pytest.mark.parametrize("page", [*documents(), "CONTRIBUTING.md"])
 def test_what_the_text_names_exists_and_prose_is_wrapped(page: str) -> None:
-    """Options, Python names, files and links."""
     text = prose(page)
     codes = re.findall(r"`([^`\n]+)`", text)
     given = [param for command in cli_commands().values() for param in command.params]
@@ -190,7 +182,6 @@ def test_what_the_text_names_exists_and_prose_is_wrapped(page: str) -> None:
 
 
 def resolve(name: str) -> Any:
-    """What a dotted name stands for."""
     found: Any = hessdiag
     path = "hessdiag"
     for part in name.split(".")[1:]:

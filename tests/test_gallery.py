@@ -76,7 +76,6 @@ def test_sections_rules_and_summary_of_the_page_are_those_of_the_gallery() -> No
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_section_says_what_hessdiag_says_and_how_the_case_trained(case: Case) -> None:
-    """And its findings are those whose rules name it as a real case."""
     text = section(case.name)
     assert f"({case.source})" in text
     assert re.search(r"```diff\n(?s:.*?)^\+", text, re.MULTILINE)

@@ -38,7 +38,6 @@ def _own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run(_own_modules: None, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    """Write tests and run pytest on them."""
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # of the run that this test is in
 
     def run_tests(body: str, *options: str) -> pytest.RunResult:

@@ -17,7 +17,6 @@ from tests.unchanged import unchanged
 
 
 def keywords() -> nn.Module:
-    """Its layer is called by keyword."""
     return Net(lambda m, x: m.fc(input=x), fc=nn.Linear(3, 2))
 
 

@@ -64,7 +64,6 @@ def reproduce(
 
 
 def _ratios(**options: Any) -> Drawn:
-    """How far theory and measurement agree."""
     import numpy as np
 
     from hessdiag import plots

@@ -230,10 +230,6 @@ def _only(returned: Any, size: int | None, dim: int) -> Tensor:
     raise HessdiagError(f"{message} wrap it so that it returns one tensor (batch, outputs)")
 
 
-def _is_of_transformers(returned: Any) -> bool:
-    return any(k.__name__ == "ModelOutput" and k.__module__.startswith("transformers.") for k in type(returned).__mro__)
-
-
 @dataclass(frozen=True)
 class Common:
     """A tensor among the arguments that is the same for all examples: a sparse one, as of a graph, or one number."""
@@ -312,7 +308,6 @@ class Batch:
         return self
 
     def _examples_first(self, batch_dim: BatchDim, *, alone: bool) -> Batch:
-        """With the examples first in every tensor."""
         leaves, spec = tree_flatten(dict(self.kwargs) or (self.args[0] if alone else self.args))
         dims = _broadcast_to_and_flatten(tuple(batch_dim) if isinstance(batch_dim, list) else batch_dim, spec)
         pairs = [] if dims is None else [pair for pair in zip(leaves, dims, strict=True) if isinstance(pair[0], Tensor)]
@@ -564,7 +559,8 @@ class Batch:
         if y.dtype not in (torch.float32, torch.float64):
             how = "switch autocast off, and return real floating-point numbers (not an argmax, but what it is taken of)"
             raise HessdiagError(f"the model returned {y.dtype} outputs: {how}")
-        last = y.dim() == 3 and (flat or _is_of_transformers(returned))  # (B, positions, classes)
+        kinds = {f"{k.__module__.partition('.')[0]}.{k.__name__}" for k in type(returned).__mro__}
+        last = y.dim() == 3 and (flat or "transformers.ModelOutput" in kinds)  # (B, positions, classes)
         return Outputs(y.unsqueeze(1) if y.dim() == 1 else y, Form(flat or y.dim() == 1, at), -1 if last else None)
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
@@ -683,7 +679,6 @@ def _arguments(inputs: Any, examples: str) -> tuple[tuple[tuple[Any, ...], Mappi
 
 
 def _common_size(tensors: Sequence[Tensor]) -> int:
-    """The number of examples that all tensors agree about."""
     if len(sizes := {tuple(t.shape[:1]) for t in tensors}) > 1 or () in sizes:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         how = 'must be the same batch, or pass batch_dim, or, where all are one, examples="one" (of --data FILE:f write'

@@ -261,7 +261,6 @@ class CrossEntropy(Loss):
         return values.movedim(self.class_dim % y.dim() - y.dim(), -1)
 
     def _softmax(self, y: Tensor, targets: Tensor | None) -> tuple[Tensor, Tensor]:
-        """p and s."""
         targets = required(self.name, targets)
         tau = self._tau(y, targets)
         s = tau.sum(dim=-1, keepdim=True) * self._shares(y, targets, tau.dim())

@@ -85,7 +85,6 @@ def _is_second(model: nn.Module, some: Batch, returned: Tensor) -> bool:
 
 
 def _nothing(model: nn.Module, skipped: Sequence[tuple[str, str]]) -> str:
-    """What a model has that holds no block."""
     if aside := kept_aside(model):
         names = few(aside.values())
         return f"layers that are not registered ({names}): keep them in nn.ModuleList, and tensors in nn.Parameter"

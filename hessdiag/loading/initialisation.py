@@ -112,7 +112,6 @@ def _is_unchanged(now: Tensor, parameter: Tensor, version: int, values: Tensor) 
 
 
 def _call(module: nn.Module, function: NamedFunction) -> None:
-    """Call a function of a module, which changes it in place."""
     with foreign_code(f"{function.label}, called with a {type(module).__name__},", function.folder):
         result = function.function(module)
     if isinstance(result, nn.Module) and result is not module:

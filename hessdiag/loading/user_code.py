@@ -122,7 +122,6 @@ def missing_file(path: Path) -> str:
 
 
 def _place(error: BaseException, folder: str) -> str:
-    """Where in the author's own files it was raised."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if folder in map(str, Path(f.filename).parents)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 

@@ -73,7 +73,6 @@ def _read(path: str, label: str) -> dict[str, Tensor]:
 
 
 def _flat(content: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of dicts in one another under its dotted name."""
     for key, value in content.items():
         if isinstance(value, Tensor):
             yield f"{prefix}{key}", value

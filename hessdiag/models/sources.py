@@ -221,7 +221,6 @@ def _check_module(module: Any, label: str) -> nn.Module:
 
 
 def _residual(network: Callable[..., Any], *, centred: bool = True, **options: Any) -> nn.Module:
-    """Build a network whose biases are centred on random images."""
     built: Any = network(**options)
     if centred:
         centre(built, torch.randn(4, *built.input_size))

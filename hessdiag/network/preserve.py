@@ -202,7 +202,6 @@ def contents_of(attributes: Iterable[Mapping[str, Any]]) -> list[Content]:
 
 
 def _collect(value: Any, depth: int, found: dict[int, Content]) -> None:
-    """Note a holder and those in it."""
     if depth == 0 or id(value) in found:
         return
     if isinstance(value, Tensor):

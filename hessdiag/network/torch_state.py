@@ -315,7 +315,6 @@ def _state(now: Mapping[str, Any], before: Mapping[str, Any]) -> set[str]:
 
 
 def _differs(p: Tensor, data: Tensor, before: Tensor) -> bool:
-    """Whether a weight is not as it was before, or elsewhere."""
     alike = torch.equal(p, before) or torch.allclose(p, before, 0.0, 0.0, equal_nan=True)
     return p.data_ptr() != data.data_ptr() or not alike
 

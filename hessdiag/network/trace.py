@@ -438,7 +438,6 @@ def _failure(call: Callable[[], object]) -> Exception | None:
 
 
 def _advice(model: nn.Module, batch: Batch) -> str:
-    """What to write instead."""
     try:
         taken = inspect.signature(model.forward)
         taken.bind(*batch.args, **batch.kwargs)

@@ -194,7 +194,6 @@ def _factor(blocks: Sequence[BlockReport]) -> tuple[float, float, float]:
 
 
 def _whole(finding: Finding) -> str:
-    """Where a finding is that names no layer."""
     return "the loss" if finding.rule == "HD113" and "loss" in finding.message else "the model"
 
 

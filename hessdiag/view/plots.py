@@ -308,7 +308,6 @@ def draw_init_check(check: InitCheck) -> Figure:
 
 
 def _check_panels(panels: Sequence[Setups]) -> None:
-    """Refuse maps that one figure cannot compare."""
     check_kind("panels", panels, (list, tuple), "pass a list of Setups; draw a Report with draw_heatmap(report)")
     for panel in panels:
         check_kind("a panel", panel, Setups, "pass Setups as measure_setups returns; draw a Report with draw_heatmap")

@@ -195,7 +195,6 @@ def block(m, x):
 
 
 def gated(**options):
-    """A block of a transformer."""
     model = one_head(**options)
     for name, shape in {"gate": (WIDTH, 96), "up": (WIDTH, 96), "down": (96, WIDTH)}.items():
         model.add_module(name, nn.Linear(*shape, bias=False))

@@ -47,7 +47,6 @@ def test_closed_forms() -> None:
 
 
 def _reports(build, inputs):
-    """Diagnoses of random networks under geometric-mean initialisation."""
     reports = []
     for seed in range(SETUPS):
         torch.manual_seed(seed)

@@ -162,7 +162,6 @@ def test_what_cannot_be_traced_is_refused_in_one_line_and_a_slice_written_in_pla
 
 
 def writes(write):
-    """A layer, and something written in place to what it returns."""
     return Net(lambda m, x: write(m.layer(x)), layer=nn.Linear(4, 4, bias=False))
 
 

@@ -123,7 +123,6 @@ def test_the_papers_formulas_on_an_mlp():
 
 
 def unruly():
-    """An operation without a rule between two layers."""
     inner = nn.Sequential(Net(lambda m, x: x.cumsum(1)))
     return Net(lambda m, x: m.last(m.inner(m.first(x))), first=nn.Linear(4, 5), inner=inner, last=nn.Linear(5, 3))
 

@@ -46,7 +46,6 @@ def test_every_setting_of_table_1(setting):
 
 
 def cut(function, *layers):
-    """A function as a module."""
     return Net(lambda m, x: m.function(x, *m.layers), function=function, layers=nn.ModuleList(layers))
 
 

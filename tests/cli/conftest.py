@@ -19,6 +19,5 @@ class Outcome(NamedTuple):
 
 @pytest.fixture
 def run(capsys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Outcome]:
-    """Run a command line in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return lambda line: Outcome(main(line.split()), *capsys.readouterr())

@@ -156,7 +156,6 @@ def test_a_mistake_of_ours_is_not_hidden(run, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Smaller than --quick."""
     for name in ("ratios", "heatmaps"):
         monkeypatch.setitem(figures.QUICK, name, (2, 4))
 

@@ -25,7 +25,6 @@ def values():
 
 @pytest.fixture(autouse=True)
 def own_file(tmp_path: Path) -> None:
-    """A user's own data in the folder."""
     (tmp_path / "own.py").write_text(OWN)
 
 

@@ -77,7 +77,6 @@ def test_models_initialisations_and_data_by_reference(run) -> None:
 
 @pytest.mark.parametrize(("dim", "shape"), [(1, (2, 5)), (-1, (2, 4))])
 def test_the_class_dimension_of_random_targets(dim: int, shape: tuple[int, ...], run) -> None:
-    """Labels of 4 or 5 classes, as `hessdiag.diagnose` takes them."""
     options = f"--loss cross-entropy --output :{dim} --batch-size 2 --dtype float64"
     found = json.loads(run(f"diagnose nets_cli:Positions {options} --json -").out)
     source = resolve_model("nets_cli:Positions")

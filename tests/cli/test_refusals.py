@@ -41,7 +41,6 @@ def data_no_targets(): return torch.ones(3, 4)
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Everything that the commands below name, in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "nets_bad", raising=False)
     Path("nets_bad.py").write_text(NETS)

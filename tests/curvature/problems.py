@@ -14,12 +14,10 @@ PLENTY = MemoryBudget(2**32, 2**26)
 
 
 def log_cosh(y: Tensor, t: Tensor | None) -> Tensor:
-    """A loss whose Hessian has no root that is known."""
     return (y - t).cosh().log().mean()
 
 
 def problem_of(model: nn.Module, x: Tensor, loss: str) -> Problem:
-    """What to measure."""
     y, generator, t = model(x).detach(), torch.Generator().manual_seed(2), None
     if loss == "cross-entropy":
         t = torch.randint(y.shape[1], (len(y),), generator=generator)

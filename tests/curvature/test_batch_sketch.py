@@ -37,7 +37,6 @@ def data(*shape: int) -> Tensor:
 
 
 def dense_of(problem: Problem, loss: str) -> Tensor:
-    """The (L, L) squared norms of dense blocks."""
     known = {"cross-entropy": F.cross_entropy, "mse": F.mse_loss, "callable": log_cosh}
     plain = known.get(loss, quadratic(problem.shape.outputs))
     names, (x,) = [block.name for block in problem.blocks], problem.batch.args
@@ -55,7 +54,6 @@ def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **optio
     ("cnn", "callable", _Rounds(1, 3, 24)),
 ])  # fmt: skip
 def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, split: _Rounds, monkeypatch) -> None:
-    """Over 200 seeds, with Jacobians that are at hand."""
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)
     dense = dense_of(problem, loss).numpy()

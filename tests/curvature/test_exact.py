@@ -45,7 +45,6 @@ def dense_maps(matrix: str, *problem) -> dict[str, tuple[np.ndarray, list[float]
 
 
 def equals_dense(report, names: list[str], dense: tuple[np.ndarray, list[float]]) -> None:
-    """Every block, and the whole map."""
     expected, traces = dense
     assert names
     assert sorted(names) == sorted(block.name for block in report.blocks)
@@ -61,7 +60,6 @@ def equals_dense(report, names: list[str], dense: tuple[np.ndarray, list[float]]
 
 
 def nu_of(losses, parameter: Tensor) -> float:
-    """ν by plain gradients of each loss."""
     found = [torch.autograd.grad(loss, parameter, retain_graph=True, allow_unused=True)[0] for loss in losses]
     weight_sq = float(parameter.detach().square().mean())
     return np.mean([0.0 if g is None else float(g.square().mean()) for g in found]) / weight_sq if weight_sq else np.nan
@@ -137,7 +135,6 @@ def test_the_result_does_not_depend_on_the_chunks(examples_at_once: int, monkeyp
 
 
 def wide(batch: int):
-    """Blocks too large for unit vectors to be the cheaper way."""
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(20, 24), torch.nn.ReLU(), torch.nn.Linear(24, 20)).double()
     return model, torch.randn(batch, 20, dtype=torch.float64)

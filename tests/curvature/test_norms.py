@@ -123,7 +123,6 @@ def test_parts_of_a_variance_samples_for_an_error_and_means_over_batches() -> No
 
 
 def test_a_tied_transformer_is_measured_as_with_all_outputs() -> None:
-    """Blocks, within their errors over a few seeds."""
     sizes = {"n_layer": 1, "n_embd": 16, "n_head": 2, "vocab_size": 30, "n_positions": 8, "bos_token_id": 0}
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, eos_token_id=0)).eval()
     words = torch.randint(30, (3, 9))

@@ -27,7 +27,6 @@ Network = Callable[[], tuple[nn.Module, Tensor]]
 
 
 def deep_relu() -> tuple[nn.Module, Tensor]:
-    """Low effective rank: everything ends up along one direction."""
     layers: list[nn.Module] = [nn.Linear(20, 30), nn.ReLU()]
     for _ in range(6):
         layers += [nn.Linear(30, 30), nn.ReLU()]
@@ -36,7 +35,6 @@ def deep_relu() -> tuple[nn.Module, Tensor]:
 
 
 def linear(outputs: int = 40) -> tuple[nn.Module, Tensor]:
-    """High effective rank."""
     return nn.Sequential(nn.Linear(60, 50), nn.Linear(50, outputs)).double(), torch.randn(3, 60, dtype=torch.float64)
 
 
@@ -130,7 +128,6 @@ def test_many_outputs_are_sketched_without_being_asked_for_and_zeros_without_a_w
 
 
 def test_negative_estimates_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut to 0 they would be biased, and read as no curvature at all."""
     monkeypatch.setattr("hessdiag.curvature.sketch.range_basis", lambda *_: None)
     model, x = deep_relu()
     options = {"method": "sketch", "max_products": 6, **PLAIN}

@@ -35,7 +35,6 @@ def test_inputs_become_arguments(inputs, args: int, kwargs: set[str]) -> None:
 
 @pytest.mark.parametrize(("per", "method"), [("example", "exact"), ("batch", "probe")])
 def test_every_form_gives_the_same_report(per: str, method: str) -> None:
-    """Of a model with an optional second input and a number."""
     rule = lambda m, a, b=None, scale=1.0: m.layer(a if b is None else a + scale * b)  # noqa: E731
     model = Net(rule, layer=nn.Linear(3, 2, dtype=torch.float64))
     a, b = torch.randn(2, 5, 3, dtype=torch.float64)
@@ -62,7 +61,6 @@ def test_what_is_no_batch_is_refused_in_one_sentence(inputs, targets: Tensor | N
 
 
 def returns(turn: Callable[[Tensor], Any]) -> nn.Module:
-    """A linear layer whose outputs are then turned into something else."""
     return Net(lambda m, x: turn(m.layer(x)), layer=nn.Linear(3, 2))
 
 

@@ -99,7 +99,6 @@ for measure, *given in ((asked_for,), (sketched, "48MiB"), (sketched, "2GiB"), (
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> list[list[float]]:
-    """What each of them printed."""
     out = str(tmp_path_factory.mktemp("measured") / "out")
     status, printed = ended(start(MEASURED, streams=("/dev/null", out)), out)
     assert status == 0

@@ -39,7 +39,6 @@ FORMS = {
 
 
 def formed(jacobian: Jacobian) -> Tensor:
-    """(B, C, P)."""
     whole = jacobian.dense()
     return whole.J * whole.size
 

@@ -43,7 +43,6 @@ def test_rows_are_weight_gradients(name: str) -> None:
 
 @pytest.mark.parametrize("held", [1, 3000, 10**9])
 def test_a_jacobian_smaller_than_its_factors_is_formed_a_few_examples_at_a_time(held: int, monkeypatch) -> None:
-    """Also of several rows of each example."""
     monkeypatch.setattr("hessdiag.derivatives.backward.PIECE", held)
     layer = nn.Conv2d(2, 3, 2).double()
     x, phi = torch.randn(6, 2, 5, 5).double(), torch.randn(4, 6, 3, 4, 4).double()

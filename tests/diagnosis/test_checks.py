@@ -96,7 +96,6 @@ def test_in_chunks_pairs_that_are_alike_are_no_examples_and_a_later_chunk_that_m
 
 
 def test_zero_outputs_hide_no_mixing_and_a_relu_that_rounding_turns_neither_is_nor_hides_any() -> None:
-    """The gradient of the default loss is zero there."""
     model = layouts.sum_over_first().double()
     nn.init.zeros_(model.last.weight)
     nn.init.zeros_(model.last.bias)
@@ -134,7 +133,6 @@ def test_a_weight_that_is_read_through_a_view_is_skipped_for_the_true_reason(sca
 
 
 def test_a_gradient_that_is_zero_by_symmetry_and_a_model_in_float32_inside_are_kept() -> None:
-    """A weight that a softmax does not feel, in a layer without a rule."""
     rule = lambda m, x: m.last((x + (x @ m.shift.T).tanh()).softmax(1))  # noqa: E731
     report = hessdiag.diagnose(Net(rule, shift=parameter(1, 4), last=nn.Linear(4, 2)), torch.randn(4, 4))
     found = values_of(report)
@@ -164,7 +162,6 @@ def test_a_module_compiled_by_jit_is_named_and_a_scripted_activation_does_no_har
 
 
 def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards() -> None:
-    """Of a module whose attribute tells, and of `F.embedding` itself."""
     words = lambda m, tokens: m.last(m.embed(tokens).tanh().mean(1))  # noqa: E731
     model = Net(words, embed=nn.Embedding(6, 3, sparse=True), last=nn.Linear(3, 2)).double()
     tokens = torch.randint(6, (4, 3))
@@ -184,7 +181,6 @@ def test_sparse_gradients_are_those_of_the_dense_kind_and_on_again_afterwards() 
 
 @pytest.mark.parametrize("matrix", ["ggn", "hessian"])
 def test_a_model_that_cannot_run_one_example_is_refused_in_a_sentence(matrix: str) -> None:
-    """It reshapes the batch to pairs of examples."""
     model = Net(lambda m, x: m.layer(x.view(-1, 2, 3)).flatten(0, 1), layer=nn.Linear(3, 2))
     told = r"an example on its own cannot be run: .*invalid for input.* \.squeeze\(-1\) in place of \.squeeze\(\)$"
     with pytest.raises(hessdiag.HessdiagError, match=told) as refused:
@@ -207,7 +203,6 @@ def test_an_example_whose_dimension_is_squeezed_away_is_measured_as_it_is_kept(o
 
 
 def test_running_out_of_memory_is_no_refusal_of_the_model() -> None:
-    """A smaller chunk is tried."""
     called = []
 
     def hungry(m: Any, x: Tensor) -> Tensor:
@@ -284,7 +279,6 @@ def test_mixing_behind_zeros_is_refused(matrix: str) -> None:
 
 
 def test_weights_that_nothing_may_replace_or_that_two_names_hold_are_back_afterwards() -> None:
-    """Its outputs are NaN at other weights."""
     layer = nn.Linear(3, 2).double()
     here = layer.weight.detach().clone()
     model = Net(lambda m, x: m.layer(x) + (1 - 1e6 * (m.layer.weight - here).square().sum()).sqrt() - 1, layer=layer)

@@ -77,7 +77,6 @@ def shifted(z: Tensor, labels: Tensor) -> Tensor:
 
 @case
 def logits_and_loss() -> dict[str, Any]:
-    """As in nanoGPT."""
     tokens, labels = torch.randint(5, (2, B, 4))
     labels[0, 1] = -100
     loss = lambda z, t: F.cross_entropy(z.flatten(0, 1), t.flatten())  # noqa: E731
@@ -114,7 +113,6 @@ def rows(z: Tensor, labels: Tensor | None) -> Tensor:
 
 
 def rows_and_loss(z: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """As in Karpathy's lecture."""
     y = rows(z, labels)
     return y, None if labels is None else F.cross_entropy(y, labels.flatten())
 
@@ -156,7 +154,6 @@ def loss_alone() -> dict[str, Any]:
 
 
 def evidence(out: Any, x: Tensor) -> Tensor:
-    """Summed over what it is given, as in PyTorch's own example."""
     recon, mu, logvar = out
     kl = -0.5 * (1 + logvar - mu.square() - logvar.exp()).sum()
     return F.mse_loss(recon, x, reduction="sum") + kl
@@ -249,7 +246,6 @@ def similarities_as_one_example() -> dict[str, Any]:
 
 @case
 def log_probabilities() -> dict[str, Any]:
-    """As in PyTorch's MNIST example."""
     x, t = randn(B, 4), torch.tensor([0, 2, 1])
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 3), nn.LogSoftmax(1))
     of = units(lambda m, part: m[:3](x[part]), lambda z, part: F.cross_entropy(z, t[part]))
@@ -279,7 +275,6 @@ def hidden_states() -> dict[str, Any]:
 
 @case
 def a_function_of_the_last_step() -> dict[str, Any]:
-    """Of outputs and targets as the author has them: positions first."""
     x, t = randn(4, B, 2), torch.randint(2, (4, B))
     model = network(lambda m, x: m.b(m.a(x).cumsum(0).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 2))
     last = lambda z, t: F.cross_entropy(z[-1], t[-1])  # noqa: E731
@@ -299,7 +294,6 @@ def rows_of_a_function_alone() -> dict[str, Any]:
 
 @case
 def positions_first_in_outputs_alone() -> dict[str, Any]:
-    """As `nn.CTCLoss` asks for them."""
     x, t = randn(B, 2, 5), torch.randint(3, (B,))
     model = network(lambda m, x: m.b(m.a(x.permute(2, 0, 1)).tanh()), a=nn.Linear(2, 3), b=nn.Linear(3, 3))
     last = lambda z, t: F.cross_entropy(z[-1], t)  # noqa: E731
@@ -664,7 +658,6 @@ def mine(outputs, targets):
 
 
 def pair(y: Tensor, t: Any) -> Tensor:
-    """A loss of boxes and labels."""
     return F.l1_loss(y[:, :2], t["boxes"][0]) + F.cross_entropy(y[:, 2:], t["labels"])
 
 
@@ -722,7 +715,6 @@ def test_the_command_line_takes_the_same(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_loss_may_leave_out_targets_that_are_missing() -> None:
-    """Of the one output that each example has a target for, G = 2 x xᵀ."""
     x, t = randn(6, 3), torch.where(torch.arange(6)[:, None] % 2 == torch.arange(2), torch.nan, randn(6, 2))
     report = hessdiag.diagnose(nn.Linear(3, 2).double(), x, t, loss=lambda y, t: (y - t)[~t.isnan()].square().mean())
     assert report.blocks[0].avg_sq_singular_value == pytest.approx(float(4 * x.square().sum(1).square().mean()) / 6)

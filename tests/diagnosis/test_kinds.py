@@ -37,7 +37,6 @@ class Reader:
 
 
 def example(inputs: Any, b: int) -> Any:
-    """Example b as a batch of one."""
     if isinstance(inputs, Tensor):
         return inputs[b : b + 1]
     if isinstance(inputs, Mapping):
@@ -56,7 +55,6 @@ def made(kind: Kind) -> tuple[nn.Module, Any, Tensor | None]:
 
 
 def cross_entropy(y: Tensor, t: Tensor) -> Tensor:
-    """Of one example, over the positions that count."""
     return F.cross_entropy(y.flatten(0, 1), t.flatten())
 
 

@@ -53,7 +53,6 @@ def test_which_examples_are_drawn() -> None:
 
 
 def test_directions_follow_the_formula_of_adam() -> None:
-    """m̂/(√v̂ + ε): arXiv 1412.6980, Algorithm 1."""
     w, (m, v) = {"w": torch.zeros(4, 3, dtype=torch.float64)}, torch.zeros(2, 4, 3, dtype=torch.float64)
     direction = AdamDirection(w)
     for number in range(1, 7):
@@ -97,7 +96,6 @@ def gradient_at(model: nn.Module, at: Values, batch: Batch) -> dict[str, Tensor]
 
 
 def along_by_hand(model: nn.Module, at: Values, u: Values, batch: Batch) -> tuple[float, float]:
-    """The slope, and the curvature by the dense matrix."""
     g, v = (torch.cat([values[name].flatten() for name in at]) for values in (gradient_at(model, at, batch), u))
     G = joined(ggn_blocks(model, batch.args[0], batch.targets, functional.cross_entropy, list(at)))
     return float(g @ v), float(v @ G @ v)
@@ -212,7 +210,6 @@ def small(dtype: torch.dtype = torch.float64) -> nn.Module:
 
 
 def data(count: int = 80, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Classes that can be learned."""
     x = torch.randn(count, 4, generator=torch.Generator().manual_seed(2), dtype=dtype)
     return x, x[:, :3].argmax(1)
 
@@ -261,7 +258,6 @@ def test_batches_of_a_loader_take_turns_and_the_seed_says_which_examples_are_dra
 
 
 def test_a_mean_of_ones_own_is_called_with_all_examples_of_a_step() -> None:
-    """Alone with each example it is called ahead of them."""
     sizes, x, t = list[int](), torch.randn(64, 4).double(), torch.randn(64, 3).double()
 
     def own(y: Tensor, targets: Tensor) -> Tensor:
@@ -281,7 +277,6 @@ def test_a_mean_of_ones_own_is_called_with_all_examples_of_a_step() -> None:
 
 
 def test_frozen_parameters_are_not_moved_and_no_gradient_is_no_rate() -> None:
-    """A frozen first layer is the same as features that it has made."""
     x, t = data()
     model = small()
     for parameter in model[0].parameters():

@@ -71,7 +71,6 @@ class Proxies(nn.Module):
 
 
 def branching(y: Tensor, t: Tensor | None) -> Tensor:
-    """The mean over examples of one of two formulas."""
     return torch.stack([a.square().sum() ** 2 if a.sum() > 0 else a.exp().sum() for a in y]).mean()
 
 
@@ -264,7 +263,6 @@ def test_a_quick_diagnosis_takes_losses_of_a_whole_batch_and_without_second_deri
 
 
 def test_a_loss_writes_to_one_of_several_outputs_and_another_is_a_scaled_error_of_what_is_detached() -> None:
-    """Torch's tangent of that error is in float64."""
     layers = {"a": nn.Linear(4, 5), "b": nn.Linear(5, 200)}
     model = Net(lambda m, x: (m.b(h := m.a(x)), 0.5 * F.mse_loss(h, h.detach())), **layers)
     x, t = torch.randn(8, 4), torch.rand(8, 200)
@@ -323,7 +321,6 @@ def test_the_function_of_cross_entropy_is_the_name() -> None:
 
 
 def test_outputs_in_another_order_of_memory_go_to_a_loss_as_they_are_meant() -> None:
-    """One of torch's losses fails on what is not contiguous."""
     model = Net(lambda m, x: m.c(x).permute(0, 2, 3, 1).softmax(-1).permute(0, 3, 1, 2), c=nn.Conv2d(3, 5, 1))
     x, t = torch.randn(4, 3, 4, 4), torch.randint(5, (4, 4, 4))
     losses = [lambda y, t: F.nll_loss(y.log(), t), lambda y, t: -y.log().gather(1, t.unsqueeze(1)).mean()]

@@ -144,7 +144,6 @@ def positions(wrapped: bool) -> nn.Module:
 @pytest.mark.parametrize(("wrapped", "per"), [(False, "batch"), (True, "example")])
 @pytest.mark.parametrize(("kind", "matrix"), [("indices", "hessian"), ("probabilities", "ggn")])
 def test_classes_last_where_there_are_as_many_positions(kind: str, wrapped: bool, matrix: str, per: str) -> None:
-    """Dimension 1 would be torch's reading, and another loss."""
     model, given, x = positions(False), positions(wrapped), rows()
     t = torch.randint(3, (3, 3)) if kind == "indices" else torch.rand(3, 3, 3, dtype=torch.float64)
     given.load_state_dict(model.state_dict())
@@ -160,7 +159,6 @@ def test_classes_last_where_there_are_as_many_positions(kind: str, wrapped: bool
 
 @two_views
 def test_one_number_an_example(matrix: str, per: str) -> None:
-    """Outputs (B,), with targets (B,) or (B, 1)."""
     model, x = build("mlp", batch=3)
     model = nn.Sequential(*model, nn.Tanh(), nn.Linear(3, 1, dtype=torch.float64), nn.Flatten(0))
     t = torch.rand(3, dtype=torch.float64)
@@ -172,7 +170,6 @@ def test_one_number_an_example(matrix: str, per: str) -> None:
 
 
 def partly_float32(m: Any, x: Tensor) -> Tensor:
-    """Normalises in float32, as T5 does whatever its weights are."""
     h = m.first(x)
     return m.last((h * h.float().square().mean(-1, keepdim=True).add(1e-6).rsqrt()).tanh())
 
@@ -180,7 +177,6 @@ def partly_float32(m: Any, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("method", ["exact", "probe"])
 @two_views
 def test_parts_in_float32_of_a_model_in_float64(matrix: str, per: str, method: str) -> None:
-    """Second derivatives are symmetric to float32 then, and no better."""
     model, x = Net(partly_float32, first=nn.Linear(4, 4), last=nn.Linear(4, 3)).double(), rows()
     report = hessdiag.diagnose(model, x, matrix=matrix, per=per, method=method, rtol=1e-9, max_products=10**6)
     names = [block.name for block in report.blocks]

@@ -28,13 +28,11 @@ def residual(*, w1: float, w2: float, v: float, beta: float) -> nn.Module:
 
 
 def bypassed() -> nn.Module:
-    """Reads a weight past the layer that holds it."""
     rule = lambda m, x: m.last(torch.tanh(m.second(torch.tanh(F.linear(x, m.first.weight)))))  # noqa: E731
     return Net(rule, first=nn.Linear(3, 4), second=nn.Linear(4, 9), last=nn.Linear(9, 2))
 
 
 def mlp() -> tuple[nn.Module, Tensor, Tensor]:
-    """Four layers of unequal scale."""
     torch.manual_seed(0)
     layers = [nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3)]
     model = nn.Sequential(*layers).double()

@@ -24,7 +24,6 @@ Make = Callable[[Any], Signals]
 
 
 def of(rule: str, signals: Signals) -> list[Finding]:
-    """What the rules say under one id, before effects are left out."""
     found = (each(Net(signals)) for each in RULES)
     return [finding for finding in found if finding and finding.rule == rule]
 
@@ -68,12 +67,10 @@ def gain(value: float) -> Signals:
 
 
 def weights_of(key: str) -> Make:
-    """A number of the third weight."""
     return lambda value: network(weights={"l2": {key: value}})
 
 
 def layer_of(key: str, path: str = "l1") -> Make:
-    """A number of one layer."""
     return lambda value: network(layers={path: {key: value}})
 
 
@@ -174,7 +171,6 @@ NO_SIGNAL: dict[str, Any] = {"l2": {"out_sq": 0.0, "out_varies": 0.0}, "head": {
 
 
 def weights(*paths: str, **values: Any) -> Signals:
-    """A network some of whose weights have these numbers."""
     return network(weights=dict.fromkeys(paths, values))
 
 
@@ -320,7 +316,6 @@ def test_what_all_rules_say_together(number: int) -> None:
 
 @pytest.mark.parametrize(("factor", "severity"), [(4.9, "note"), (5.1, "warning"), (14.9, "warning"), (15.1, "fault")])
 def test_how_grave_an_initial_loss_is(factor: float, severity: str) -> None:
-    """After what sampling leaves of it."""
     (found,) = find(network(initial_loss=2.3 * (factor + 0.2), initial_loss_stderr=0.23))
     assert (found.rule, found.severity) == ("HD101", severity)
     assert found.value == pytest.approx(factor + 0.2)
@@ -624,7 +619,6 @@ class Plain:  # a layer that is no module
 
 
 def hardest(y: Tensor, t: Tensor) -> Tensor:
-    """A triplet loss, which is constant for one example alone."""
     apart, same = (y[:, None] - y).square().sum(2), t[:, None] == t
     return F.relu(apart.masked_fill(~same, 0).amax(1) - apart.masked_fill(same, 9).amin(1) + 0.5).mean()
 

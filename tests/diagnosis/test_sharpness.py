@@ -211,7 +211,6 @@ def test_a_block_of_rounding_says_so() -> None:
 
 
 def experts() -> nn.Module:
-    """Two matrices in one tensor, of which each example takes both."""
     weight = nn.Parameter(torch.randn(2, 3, 4, dtype=torch.float64))
     return Net(lambda m, x: torch.einsum("eij,bj->bi", m.weight.tanh(), x), num_experts=2, weight=weight)
 

@@ -140,7 +140,6 @@ def test_chance_is_each_label_guessed_from_the_others_and_zero_outputs_get_noise
 
 
 def block() -> nn.Module:
-    """A pre-norm branch beside a skip connection."""
     rule = lambda m, x: x + m.down(F.gelu(m.up(m.norm(x)), approximate="tanh"))  # noqa: E731
     return Net(rule, norm=nn.LayerNorm(6), up=nn.Linear(6, 6), down=nn.Linear(6, 6))
 
@@ -272,7 +271,6 @@ def test_a_loss_of_log_probabilities_has_no_least_value_of_raw_outputs() -> None
     (True, 1, "ahead"), (False, 1, ""), (False, 0, "own"), (True, 0, ""), (False, 2, "skips"), (True, 2, ""),
 ])  # fmt: skip
 def test_targets_that_stand_in_what_the_outputs_see(ahead: bool, shift: int, shown: str) -> None:
-    """Of a mean over all positions, or of a sum of those up to each."""
     table, head = nn.Embedding(20, 8), nn.Linear(8, 20)
 
     def run(m: Any, tokens: Tensor) -> Tensor:
@@ -399,7 +397,6 @@ def test_findings_do_not_depend_on_the_memory(monkeypatch: pytest.MonkeyPatch) -
 
 
 def split(m: Any, layer: nn.Module, x: Tensor) -> Tensor:
-    """What a layer makes of normalised inputs, in two heads."""
     return layer(m.norm(x)).unflatten(-1, (2, 8)).transpose(1, 2)
 
 

@@ -54,7 +54,6 @@ def test_the_first_parameter_decides(function, kind: str) -> None:
 
 
 def guarded(m):
-    """As people write them for `model.apply`."""
     if isinstance(m, (nn.Linear, nn.Conv2d)):
         nn.init.constant_(m.weight, 2.0)
         if m.bias is not None:
@@ -88,7 +87,6 @@ def draws(m):
 
 
 def adds_one(model):
-    """Called more than once, it gives others."""
     for parameter in model.parameters():
         parameter.data.add_(1.0)
 

@@ -93,7 +93,6 @@ def test_what_is_no_batch_is_refused(content, message: str) -> None:
 
 
 def test_what_a_shuffling_loader_gives_follows_from_the_seed() -> None:
-    """And torch's own random state is as it was."""
     rows = torch.utils.data.TensorDataset(torch.arange(40.0).unsqueeze(1))
     loader = torch.utils.data.DataLoader(rows, batch_size=8, shuffle=True)
     function = NamedFunction("--data", "d:f", lambda: loader)

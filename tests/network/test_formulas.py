@@ -86,7 +86,6 @@ def test_prelu_in_two_vmaps_is_that_of_one_at_a_time(channels: int) -> None:
 
 
 def stem(norm: nn.Module) -> nn.Module:
-    """As image transformers begin."""
     rule = lambda m, x: m.last(m.norm(m.conv(x)).flatten(2).transpose(1, 2)).tanh().sum(1)  # noqa: E731
     return Net(rule, conv=nn.Conv2d(1, 3, 2), norm=norm, last=nn.Linear(3, 2))
 
@@ -125,7 +124,6 @@ def test_attention_takes_every_kind_of_mask_as_torch_does() -> None:
     nn.ConvTranspose1d(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2),
 ])  # fmt: skip
 def test_a_hessian_goes_through_convolutions_of_sequences(layer: nn.Module) -> None:
-    """In float32, where torch takes other kernels than in float64."""
     x = torch.randn(6, 9, 4).mT
     expected = layer(x)
     with measuring(layer), user_code():
@@ -139,7 +137,6 @@ def test_a_hessian_goes_through_convolutions_of_sequences(layer: nn.Module) -> N
 
 
 def test_groups_of_one_number_are_named() -> None:
-    """Torch refuses one example of them alone."""
     model = nn.Sequential(nn.Linear(6, 4), nn.GroupNorm(4, 4), nn.Tanh(), nn.Linear(4, 3))
     report = hessdiag.diagnose(model, torch.randn(8, 6), torch.arange(8) % 3)
     (found,) = (each for each in report.findings if each.rule == "HD109")

@@ -66,7 +66,6 @@ X = torch.linspace(-1, 1, 27, dtype=torch.float64).view(3, 1, 3, 3)
 
 
 def test_the_state_that_is_compared_sees_a_change(model: nn.Module) -> None:
-    """The tests below are only as good as `state_of`."""
     changes: list[Callable[[], object]] = [
         lambda: model.first.weight.data.add_(1e-16), lambda: model.norm.running_mean.add_(1.0),
         lambda: setattr(model.norm, "running_var", model.norm.running_var.clone()),
@@ -200,7 +199,6 @@ def test_the_users_hooks_run_and_stay(options: dict[str, str], model: nn.Module)
 
 @contextmanager
 def switched(setting: str, holders: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
-    """Settings of torch that are as they were set, and put back."""
     saved = [getattr(holder, setting) for holder in holders]
     try:
         for holder, value in zip(holders, values, strict=True):
@@ -432,7 +430,6 @@ def keeping(m: Any, x: Tensor) -> Tensor:
 
 
 def anew(m: Any, x: Tensor) -> Tensor:
-    """The same without keeping."""
     m.cache.clear()
     return keeping(m, x)
 

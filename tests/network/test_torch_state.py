@@ -62,7 +62,6 @@ def changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 
 def thread_state() -> dict[str, Any]:
-    """What torch keeps by thread."""
     return {
         "gradients": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "autocast": torch.is_autocast_enabled("cpu"),
@@ -94,7 +93,6 @@ def test_the_process_is_as_before_during_and_after_a_diagnosis() -> None:
 
 
 def test_two_threads_that_measure_at_once_leave_everything_as_it_was() -> None:
-    """Each finds what it finds alone."""
     models = [build("mlp"), build("residual"), build("attention"), build("tied")]
     alone = [hessdiag.diagnose(model, x) for model, x in models]
     before = process_state()

@@ -92,7 +92,6 @@ def test_libsvm(data: Path, monkeypatch, capsys) -> None:
 
 @pytest.mark.parametrize("name", ["momentum", "adam"])
 def test_side_by_side_networks_train_as_alone(name: str, data: Path) -> None:
-    """Against a plain loop with an optimiser of torch."""
     found, how = libsvm.load("iris", data), {"optimizer": name, "batch_size": 16, "epochs": 2}
     model = libsvm.build(found, "fan-in", 0)
     losses = libsvm.train(model, found, (-3, -6, 40), 0, how)
@@ -180,7 +179,6 @@ def test_operations(monkeypatch, capsys) -> None:
 
 
 def test_imagenet_needs_torchvision_or_trains(monkeypatch) -> None:
-    """With loaders of our own in place of torchvision's."""
     x, t = torch.randn(16, 3, 32, 32), torch.arange(16) % 2
     held = torch.utils.data.TensorDataset(x, t)
     held.classes = ["a", "b"]
@@ -205,7 +203,6 @@ def test_intervals_and_their_truth(monkeypatch, capsys) -> None:
 
 
 def test_learning_rates(monkeypatch, capsys) -> None:
-    """On one small network with data of ours, five steps a run."""
     make = lambda: nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3))  # noqa: E731
     case = learning_rate_networks.Case("a", "mlp", make, "ours", seeds=1)
     x = torch.randn(1100, 6, generator=torch.Generator().manual_seed(0))

@@ -150,7 +150,6 @@ SETTINGS = {
 
 
 def random_reports(count: int) -> list[Report]:
-    """Reports of two weights and a bias, of random numbers."""
     rng = np.random.default_rng(0)
     reports = []
     for seed in range(5, 5 + count):

@@ -23,7 +23,6 @@ KEYS = "schema blocks heatmap skipped spread model loss matrix per method init s
 
 
 def strict(text: str):
-    """Parsed as a language without NaN and Infinity would."""
     return json.loads(text, parse_constant=lambda constant: pytest.fail(f"{constant} is not JSON"))
 
 

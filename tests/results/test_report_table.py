@@ -45,7 +45,6 @@ def mixed_report() -> Report:
 
 
 def rows_of(report: Report, title: str = "block", detail: Detail = "whole") -> list[str]:
-    """Header and rows of a table."""
     lines = report.text(detail).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith(f"{title} "))
     rows = [*lines[start:], ""]
@@ -133,7 +132,6 @@ def test_what_is_lost_in_noise_is_undecided(value: float, stderr: float) -> None
 
 
 def curved(*sizes: float, name: str = "h.{}.fc.weight", shape: tuple[int, ...] = (3, 4)) -> list[BlockReport]:
-    """Weights of these curvatures."""
     blocks = enumerate(sizes)
     return [build_block(name=name.format(i), shape=shape, avg_sq_singular_value=size**2) for i, size in blocks]
 

@@ -37,7 +37,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def lightning() -> Any:
-    """Import Lightning, which warns of what it imports in turn."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("lightning")
@@ -197,7 +196,6 @@ def run(recipe: str, **names: Any) -> dict[str, Any]:
 
 
 def watched(recipe: str) -> dict[str, Any]:
-    """Run a block, and let its monitor count two steps."""
     names = run(recipe, model=nn.Linear(4, 3), loss=nn.CrossEntropyLoss())
     for _ in range(2):
         names["monitor"].step(*data())

@@ -185,7 +185,6 @@ class Training:
         self.cadence = Cadence(every, overhead, clock=lambda: self.now)
 
     def run(self, steps: int) -> list[int]:
-        """Numbers of the steps at which it measured."""
         measured = []
         for number in range(steps):
             if self.cadence.due():

@@ -30,7 +30,6 @@ def convolutions() -> nn.Module:
 
 
 def small_gpt() -> nn.Module:
-    """Token indices (B, T) to logits (B, T, V)."""
     config = GPT2Config(vocab_size=11, n_positions=6, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
     return Net(lambda m, tokens: m.gpt(tokens).logits, gpt=GPT2LMHeadModel(config))
 
@@ -115,7 +114,6 @@ def test_all_random_generators_go_on_where_they_were() -> None:
 
 @pytest.fixture
 def one_process(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process alone."""
     torch.distributed.init_process_group("gloo", init_method=(tmp_path / "store").as_uri(), rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
@@ -123,7 +121,6 @@ def one_process(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_process")
 def test_sharded_parameters_are_not_gathered_by_one_process_alone() -> None:
-    """The others, which are not measuring, would never answer."""
     mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
     model, (x, t) = torch.distributed.fsdp.fully_shard(mlp(), mesh=mesh), images((6,))
     monitor = Monitor(model, "cross-entropy")

@@ -51,7 +51,6 @@ def visible_texts(figure: Figure) -> list[Text]:
 
 
 def readable(figure: Figure) -> None:
-    """No text leaves the figure, and no two texts cover one another."""
     texts = visible_texts(figure)
     boxes = [text.get_window_extent() for text in texts]
     page = figure.bbox
@@ -78,7 +77,6 @@ def _beyond(figure: Figure) -> set[Text]:
 
 
 def texts_of(figure: Figure) -> list[str]:
-    """What stands on the page."""
     return [text.get_text() for text in visible_texts(figure)]
 
 

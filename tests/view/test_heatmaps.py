@@ -32,7 +32,6 @@ def title(axes: Axes) -> str:
 
 
 def cells(axes: Axes) -> dict[tuple[int, int], str]:
-    """What is printed in each cell, by row and column."""
     places = [t for t in axes.texts if t.get_horizontalalignment() == "center"]
     return {(round(t.get_position()[1] - 0.5), round(t.get_position()[0] - 0.5)): t.get_text() for t in places}
 

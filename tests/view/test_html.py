@@ -81,7 +81,6 @@ def hostile() -> Report:
 
 
 def odd() -> Report:
-    """Values that are undefined, zero, overflown, and lost in noise."""
     undefined = dict.fromkeys(("gamma", "nu", "ratio", "relative_ratio", "avg_sq_singular_value"), math.nan)
     values = ({}, undefined, {"avg_sq_singular_value": 0.0}, {"avg_sq_singular_value": math.inf})
     blocks = [build_block(f"{i}$x^2$b.weight", **each) for i, each in enumerate(values)]

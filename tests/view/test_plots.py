@@ -17,7 +17,6 @@ from tests.view.figures import LONG, build_block, build_report, build_setups, re
 
 
 def points(figure: Figure) -> dict[str, Line2D]:
-    """Markers by "kind:quantity"."""
     return {line.get_gid(): line for line in figure.axes[0].lines if ":" in (line.get_gid() or "")}
 
 
@@ -92,7 +91,6 @@ def heights(axes: Axes) -> list[float]:
 
 
 def panel_texts(axes: Axes) -> list[str]:
-    """The lines above a panel after its name, and the texts in it."""
     return [*filter(None, [*axes.get_title(loc="left").split("\n")[1:], *(text.get_text() for text in axes.texts)])]
 
 
