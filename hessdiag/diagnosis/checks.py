@@ -141,7 +141,6 @@ def _repeats(again: Tensor, y: Tensor) -> bool:
 
 
 def _largest(y: Tensor) -> float:
-    """Norm of the outputs (B, *out) of one example, at most."""
     return float(y.flatten(1).norm(dim=1).max())
 
 

@@ -118,7 +118,6 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
 
 
 def _spread(values: Tensor) -> dict[str, float]:
-    """The standard error of a mean loss over its examples, and their median."""
     error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else 0.0
     return {"initial_loss_stderr": error, "typical_loss": float(values.median())}
 

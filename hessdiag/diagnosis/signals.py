@@ -566,7 +566,6 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def _channel(module: nn.Module, out: Tensor) -> int:
-    """The dimension of the output that runs over units."""
     name = type(module).__name__
     first = hasattr(module, "kernel_size") or "BatchNorm" in name or "GroupNorm" in name
     return 1 if first and out.dim() > 2 else out.dim() - 1

@@ -787,3 +787,6 @@ def test_similarities_ask_for_their_loss_and_outputs_may_be_as_long_as_the_longe
         return F.ctc_loss(y[0].log_softmax(-1), t, y[1], torch.full_like(y[1], 2))
 
     assert hessdiag.diagnose(steps, *data, loss=loss, **QUICK).signals is not None
+    tags = network(lambda m, x, n: m.a(x)[:, : int(n.max())], a=nn.Linear(4, 5))
+    with pytest.raises(hessdiag.HessdiagError, match="its total_length"):
+        hessdiag.diagnose(tags, data[0], torch.randint(5, (6, 7)), class_dim=-1, **QUICK)
