@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from hessdiag.arguments import one_line
 from hessdiag.data.batch import IGNORED, Form, Layout, mapped
 from hessdiag.data.seeds import Noise, stream, user_code
-from hessdiag.derivatives.targets import LONGEST, check_values, class_dimension, is_like_outputs, required
+from hessdiag.derivatives.targets import check_values, class_dimension, cut_short, is_like_outputs, required
 from hessdiag.errors import REFUSALS, CoupledError, HessdiagError
 from hessdiag.network.torch_state import seeded_rng
 from hessdiag.network.trace import first_broken, leaves_of, numbers_written
@@ -452,8 +452,7 @@ class CallableLoss(Loss):
         elif targets is not None and targets[:1].numel() == y[:1].numel():
             alike = (targets.shape[1:], targets.dtype) == (shape[1:], y.dtype)
             how = how if alike else f"pass targets of shape {(len(targets), *shape[1:])} and {y.dtype}"
-        how += LONGEST if targets is not None and targets.dim() > 1 < y.dim() and y.shape[1] < targets.shape[1] else ""
-        message = f"the loss {self.name!r} cannot be called with {call}: {how}"
+        message = f"the loss {self.name!r} cannot be called with {call}: {how}{cut_short(y, targets)}"
         several = False
         with suppress(*REFUSALS):
             several = len(y) > count and bool(self._one(y, targets).isfinite())

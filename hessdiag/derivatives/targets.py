@@ -10,7 +10,6 @@ from hessdiag.errors import HessdiagError
 
 SUMS_TO_ONE = 1e-3
 BINARY = "loss=nn.BCEWithLogitsLoss() (--loss ./FILE.py:NAME)"
-LONGEST = "; if sequences end with the longest of a batch, give pad_packed_sequence its total_length"
 
 
 def required(loss: str, targets: Tensor | None) -> Tensor:
@@ -65,8 +64,14 @@ def _instead(y: Tensor, targets: Tensor) -> str:
     if targets.shape[1:] in shapes:
         return f"pass targets{whole}" if whole else "pass class_dim=-1 (--output :-1)"
     ones = [d for d in range(1, targets.dim()) if targets.shape[d] == 1 and targets.select(d, 0).shape[1:] in shapes]
-    end = LONGEST if targets.dim() > 1 < y.dim() and y.shape[1] < targets.shape[1] else ""
-    return f"pass targets.squeeze({ones[0]}){whole}" if ones else f"which is {(len(targets), *y.shape[1:])}{end}"
+    fits = f"which is {(len(targets), *y.shape[1:])}{cut_short(y, targets)}"
+    return f"pass targets.squeeze({ones[0]}){whole}" if ones else fits
+
+
+def cut_short(y: Tensor, targets: Tensor | None) -> str:
+    """What to add to a refusal of outputs (B, T, ...) that end before their targets (B, T', ...)."""
+    short = targets is not None and targets.dim() > 1 < y.dim() and y.shape[1] < targets.shape[1]
+    return "; if sequences end with the longest of a batch, give pad_packed_sequence its total_length" if short else ""
 
 
 def check_class_dim(y: Tensor, asked: int | None) -> int:

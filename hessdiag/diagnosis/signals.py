@@ -116,8 +116,7 @@ class SignalPass:
         self.layers: dict[str, _Noted] = {}
         self.norms: set[Any] = set()  # nodes of what normalisations read
         self.entered: dict[str, Tensor | None] = {}
-        real = {name: p for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
-        self.parameters = real
+        self.parameters = {name: p for name, p in model.named_parameters() if p.is_floating_point() or p.is_complex()}
         self.gated: set[str] = set()  # paths of modules that read several tensors
         self.shares, self.kept = dict[str, float](), dict[Any, str]()  # dropped, by path; and paths, by what they wrote
         self.written = dict[Any, str]()  # paths of layers, by what each call wrote
@@ -369,8 +368,9 @@ class SignalPass:
             theirs = own if told is None else loss.gradient(y.detach(), told.roll(1, 0))
             ends = [piece for piece, each in zip(pieces, leaves, strict=False) if each & {*map(id, rest.values())}]
             predicted = any(not torch.equal(theirs[..., piece], own[..., piece]) for piece in ends)
-            codes = predicted and torch.equal(drawn(1.0), drawn(SLIGHTLY))  # of what has targets, as pitches
-            if not codes and not torch.equal(drawn(1.0), drawn(FAR)):
+            now = drawn(1.0)
+            codes = predicted and torch.equal(now, drawn(SLIGHTLY))  # of what has targets, as pitches
+            if not codes and not torch.equal(now, drawn(FAR)):
                 return [path for path in self.layers if any(name.rpartition(".")[0] == path for name in rest)]
         return []
 
@@ -494,7 +494,7 @@ class SignalPass:
         taken, _ = argument_names(self.model)
         named = dict(zip(taken, self.part.args, strict=False)) | dict(self.part.kwargs)
         asked = [v for v in inputs if varies(v) and not _are_labels(v, self.part.targets)]
-        found, count = list[tuple[bool, tuple[str, ...]]](), self.part.rows
+        found = list[tuple[bool, tuple[str, ...]]]()
         for number, value in ((number, value) for number, value in enumerate(inputs) if value.dim()):
             name = next((key for key, held in named.items() if held is value), "")
             readers = [path for path, x in plain.items() if x.dtype == value.dtype and torch.equal(x, value)]
@@ -508,11 +508,8 @@ class SignalPass:
             elif used & {*readers} and (spare or not asked[1:]):  # else there may be another way
                 continue
             edges = self.part.structure and value.dim() == len(value) == 2 and not readers
-            if (
-                meant is None
-                or length
-                or not (varies(value) and (varies(y) or (self.part.as_one and (count or edges))))
-            ):
+            asks = varies(y) or (self.part.as_one and (self.part.rows or edges))
+            if meant is None or length or not (asks and varies(value)):
                 continue
             parts: dict[str, Any] = {where: (slice(None), columns) if columns else ...}
             parts |= {f"row {n} of {where}": n for n in (0, 1) if edges}

@@ -211,8 +211,7 @@ def identical_units(net: Net) -> Finding | None:
     drawn = [p for p in net.matrices if p.shape[0] > 1 and p.trainable]
     read = {o for layer in net.layers.values() for o in layer.sources}  # outputs have targets of their own
     even = {p.name for p in drawn if p.weight_sq > 0 and math.isnan(p.kurtosis) and read & {*p.owners}}
-    weights = (net.named[name] for name in {p.name for p in drawn} & {p.name for p in net.weights})
-    mean = {p.name for p in weights if p.fan_in > 1 and p.mean**2 > (1 - CLOSE) * p.weight_sq}
+    mean = {p.name for p in net.weights if p.fan_in > 1 and p.mean**2 > (1 - CLOSE) * p.weight_sq}
     limits = {p.name: NEARLY if p.name in even else CLOSE if p.name in mean else ALIKE for p in drawn}
     apart = {(p.owners[:1], p.shape) for p in drawn if not p.unlike < limits[p.name]}  # as means beside deviations
     units = [p for p in drawn if p.unlike < limits[p.name] and (p.owners[:1], p.shape) not in apart]

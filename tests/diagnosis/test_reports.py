@@ -120,11 +120,11 @@ def test_scores_of_one_sign_cancel_by_chance_and_codes_of_what_has_targets_are_m
         return m.b((F.leaky_relu(m.att(pairs).squeeze(-1) + m.lift, 0.2).softmax(-1) @ h).tanh()).mean(1)
 
     x, y = torch.randn(32, 8, 3), torch.randn(32, 1)
-    for lift, says in ((0.0, False), (9.0, False)):
+    for lift in (0.0, 9.0):
         model = Net(
             attention, a=nn.Linear(3, 8), att=nn.Linear(16, 1), b=nn.Linear(8, 1), lift=nn.Parameter(torch.tensor(lift))
         )
-        assert ("what they add cancels" in told(model, x, y)) == says
+        assert "what they add cancels" not in told(model, x, y)
 
     def pitch(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         guess = m.guess(x)
