@@ -88,6 +88,11 @@ def check_model(model: Any) -> None:
         raise HessdiagError(f"parameter {lazy[0]!r} has no shape yet: run the model once before measuring it")
 
 
+def is_finite(values: Tensor) -> bool:
+    """Whether all are: their sum tells, many times faster than a look at each, unless it overflows by itself."""
+    return bool(values.sum().isfinite()) or bool(values.isfinite().all())
+
+
 def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
     """Refuse weights without values, and inputs on another device or in another dtype."""
     import torch
@@ -95,7 +100,7 @@ def check_tensors(model: nn.Module, inputs: Sequence[Tensor]) -> None:
     for name, parameter in model.named_parameters():
         if parameter.is_meta:
             raise HessdiagError(f"parameter {name!r} is on the meta device, without a value: build it on another")
-        if parameter.requires_grad and not bool(parameter.data.isfinite().all()):  # else it may be that of a mask
+        if parameter.requires_grad and not is_finite(parameter.data):  # else it may be that of a mask
             raise HessdiagError(f"parameter {name!r} holds NaN or infinite values: initialise or load it first")
     tensors = [*model.parameters(), *inputs]
     if len(devices := {str(t.device) for t in tensors}) > 1:

@@ -1,6 +1,5 @@
-"""What all tests share: devices, seeds, and how many processes run them.
-
-Every test that takes `device` runs on each one named in HESSDIAG_TEST_DEVICE (default: cpu, and cuda if present).
+"""What all tests share: devices, seeds, and how many processes run them. Every test that takes `device` runs on each
+one named in HESSDIAG_TEST_DEVICE (default: cpu, and cuda if present).
 """
 
 import gc

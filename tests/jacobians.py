@@ -27,9 +27,8 @@ def batch_norm(
 
 @contextmanager
 def right_derivatives() -> Iterator[None]:
-    """Operations whose derivatives torch has wrong, or not twice, are replaced by the formulas that they stand for.
-
-    The fused weight normalisation has wrong second derivatives, batch normalisation of a single example has wrong first
+    """Operations whose derivatives torch has wrong, or not twice, are replaced by the formulas that they stand for. The
+    fused weight normalisation has wrong second derivatives, batch normalisation of a single example has wrong first
     ones where its gradient is not contiguous, and fused attention has no second ones.
     """
     with sdpa_kernel(SDPBackend.MATH), pytest.MonkeyPatch.context() as patch:
@@ -58,7 +57,6 @@ def dense_ggn(
     call: Callable[[int], Tensor], at: Sequence[Tensor], loss: LossOfExample, *, examples: int, per: str = "example"
 ) -> Dense:
     """‖J_iᵀ S J_j‖² of every pair of parameters, of outputs `call(b)` (1, *out): a mean over examples, or of the mean.
-
     By tr(S K_j S K_i) with K = J Jᵀ where the mean is taken after the norm, so that large layers are affordable.
     """
     with right_derivatives():

@@ -1,6 +1,5 @@
-"""What a random network is made of: an operation by name, as a module or as a function of a module's own layers.
-
-An operation looks at where the network stands (`Site`) and gives the module that comes next, or None where it does not
+"""What a random network is made of: an operation by name, as a module or as a function of a module's own layers. An
+operation looks at where the network stands (`Site`) and gives the module that comes next, or None where it does not
 fit. `Site.layout` says how the tensor at hand holds the examples: rarely as simply as "in the first dimension".
 """
 
@@ -30,10 +29,9 @@ class Recall(nn.Identity):
 
 @dataclass
 class Site:
-    """Where a network stands while it is built.
-
-    A layout is `"rows"` (B, F), `"sequence"` (B, T, F), `"time"` (T, B, F), `"folded"` (B T, F), `"interleaved"`
-    (T B, F), `"doubled"` (2 B, F), `"signal"` (B, C, L) or `"image"` (B, C, H, W).
+    """Where a network stands while it is built. A layout is `"rows"` (B, F), `"sequence"` (B, T, F), `"time"` (T, B,
+    F), `"folded"` (B T, F), `"interleaved"` (T B, F), `"doubled"` (2 B, F), `"signal"` (B, C, L) or `"image"` (B, C, H,
+    W).
     """
 
     h: Tensor  # the one at hand, for a sample of examples

@@ -1,5 +1,4 @@
 """The README and docs/ keep their word: commands and Python are run, and what they print is compared.
-
 `HESSDIAG_OVERWRITE_GOLDEN=1 pytest tests/test_documentation.py` writes what was printed into the pages; read the
 difference before it is committed. Outputs with an ellipsis are left for the author.
 """

@@ -1,5 +1,4 @@
 """The gallery: cases differ from their repair in the guilty parameters alone, and the one is named, the other is not.
-
 docs/gallery.md says what hessdiag says of every case and how it trained: `python scripts/gallery_page.py` writes the
 outputs anew; read the difference before it is committed.
 """

@@ -1,6 +1,5 @@
-"""A random network is measured right, against dense rows, or refused: never wrong, and no other exception.
-
-500 instead of 15, and the refusals by their reasons: --hypothesis-profile=thorough --hypothesis-show-statistics
+"""A random network is measured right, against dense rows, or refused: never wrong, and no other exception. 500 instead
+of 15, and the refusals by their reasons: --hypothesis-profile=thorough --hypothesis-show-statistics
 """
 
 import copy

@@ -31,10 +31,9 @@ NORMAL = (1.0, 0.0)  # of N(0, 1)
 
 @dataclass(frozen=True)
 class Moments:
-    """Second moments of one tensor, over random weights and inputs.
-
-    They are a tensor of the same shape, so that reshaping, slicing and concatenating are done to the moments by the
-    very same operation. Equal entries are expanded views: they take no memory.
+    """Second moments of one tensor, over random weights and inputs. They are a tensor of the same shape, so that
+    reshaping, slicing and concatenating are done to the moments by the very same operation. Equal entries are expanded
+    views: they take no memory.
     """
 
     sq: Tensor  # E[x²], float64, of the tensor's shape (B, ...)
@@ -297,7 +296,6 @@ def _grid(nodes: int = NODES) -> tuple[Tensor, Tensor]:
 
 def alike(values: Tensor) -> dict[str, Any]:
     """What the rows of a table (..., T, n) have in common, the square of their means over channels, and their cosines.
-
     The first two are shares of the mean square, less what independent numbers have by chance; see `Activation`.
     """
     x = values.detach().double()
@@ -362,9 +360,8 @@ def weight_moments(model: nn.Module, *, init: str | None = None) -> WeightMoment
 
 
 def as_drawn(model: nn.Module) -> dict[str, float]:
-    """Find E[W²] by name where a model on the meta device draws weights by `_init_weights`, of one part a kind.
-
-    Nothing where that is no function of a module, as transformers call it, or fails.
+    """Find E[W²] by name where a model on the meta device draws weights by `_init_weights`, of one part a kind. Nothing
+    where that is no function of a module, as transformers call it, or fails.
     """
     found, kinds = dict[str, float](), dict[object, dict[str, float]]()
 

@@ -59,11 +59,9 @@ class OutputGradient:
 
 
 def output_gradient(loss: str, y: Activation, examples: int, class_dim: int = 1) -> OutputGradient:
-    """Find the moments of the gradient of each example's own loss.
-
-    random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²],
-    (2N + 2) E[y²] for N equal outputs. mse, targets N(0, 1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random:
-    p - t with p the softmax of Gaussian logits.
+    """Find the moments of the gradient of each example's own loss. random-quadratic: with S = R + Rᵀ, E[S_ij²] = 2 and
+    E[S_ii²] = 4, so that E[Δy_i²] = 2 Σ_j E[y_j²] + 2 E[y_i²], (2N + 2) E[y²] for N equal outputs. mse, targets N(0,
+    1): 4 (E[y²] + 1) / N². Cross-entropy, labels at random: p - t with p the softmax of Gaussian logits.
     """
     if loss not in LOSSES:
         raise HessdiagError(f"loss {loss!r} has no prediction: use one of {', '.join(LOSSES)}")

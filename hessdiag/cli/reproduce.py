@@ -78,10 +78,9 @@ def _ratios(**options: Any) -> Drawn:
 
 
 def _heatmaps(**options: Any) -> Drawn:
-    """How unequal the blocks are, on the same seeds under every initialisation: panels differ in nothing else.
-
-    The paper's caption of the maps says Hessian; its theory is of the Gauss-Newton matrix. On the diagonal the two
-    agree in a piecewise-linear network, off it they do not, so both are shown.
+    """How unequal the blocks are, on the same seeds under every initialisation: panels differ in nothing else. The
+    paper's caption of the maps says Hessian; its theory is of the Gauss-Newton matrix. On the diagonal the two agree in
+    a piecewise-linear network, off it they do not, so both are shown.
     """
     from hessdiag import plots
     from hessdiag.diagnosis.random_setups import measure_setups

@@ -55,10 +55,9 @@ def directions_for(examples: int, *, sides: int = 1) -> int:
 def sketch_per_batch(
     problem: Problem, memory: MemoryBudget, *, rtol: float | None = None, max_products: int = 400, seed: int = 0,
 ) -> Curvature:  # fmt: skip
-    """‖G_ij‖_F² of the batch-mean loss for all blocks.
-
-    `rtol` is the relative standard error of the weight blocks' diagonal, of which a first sketch tells how many
-    directions it takes, None for the default number; `max_products` may be sent back in all, per example.
+    """‖G_ij‖_F² of the batch-mean loss for all blocks. `rtol` is the relative standard error of the weight blocks'
+    diagonal, of which a first sketch tells how many directions it takes, None for the default number; `max_products`
+    may be sent back in all, per example.
     """
     size, own = problem.batch.size, [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     if GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) > memory.total:
@@ -123,10 +122,9 @@ class _Rounds:
 
 
 def reaching_up(value: Array, error: Array) -> Array:
-    """Standard errors with which ± 1.96 of them reaches up to the end of a 95 % interval of the logarithm.
-
-    Sums of squares are skewed, and their errors grow with them: of low estimates these are too small, and intervals
-    miss on that side alone (88 to 91 % of them hold the truth in a transformer, 93 to 94 % with this).
+    """Standard errors with which ± 1.96 of them reaches up to the end of a 95 % interval of the logarithm. Sums of
+    squares are skewed, and their errors grow with them: of low estimates these are too small, and intervals miss on
+    that side alone (88 to 91 % of them hold the truth in a transformer, 93 to 94 % with this).
     """
     share = Z95 * np.clip(np.divide(error, np.abs(value), out=np.zeros_like(error), where=value != 0), 1e-6, 1)
     return error * np.expm1(share) / share
@@ -188,10 +186,9 @@ def _sums_by_row(X: Tensor) -> Tensor:
 
 
 def _over_pairings(X: Tensor, batch: int) -> Tensor:
-    """2 ζ₂ / g (g − 1) of the pairs of examples, for the share of all pairs of the batch that no group has.
-
-    ζ₂ is told by some of the examples, as what a table of pairs has beyond an effect of each (B. Griffing, Australian
-    Journal of Biological Sciences 9 (1956) 463–493, method 4); this error is small where examples are many.
+    """2 ζ₂ / g (g − 1) of the pairs of examples, for the share of all pairs of the batch that no group has. ζ₂ is told
+    by some of the examples, as what a table of pairs has beyond an effect of each (B. Griffing, Australian Journal of
+    Biological Sciences 9 (1956) 463–493, method 4); this error is small where examples are many.
     """
     L, g, k, _, _ = X.shape
     missing = 1 - (g - 1) / max(batch - 1, 1)

@@ -53,10 +53,9 @@ class Settings:
         check_whole("seed", self.seed)
 
     def plan(self, *, outputs: int, batch_size: int) -> Plan:
-        """Pick the algorithm for a network with so many outputs per example.
-
-        A Hessian takes products in weight space. A Gauss-Newton matrix is exact where the outputs are few, those of an
-        example or of the whole batch, and sketched where they are many. A method that a matrix has not is refused.
+        """Pick the algorithm for a network with so many outputs per example. A Hessian takes products in weight space.
+        A Gauss-Newton matrix is exact where the outputs are few, those of an example or of the whole batch, and
+        sketched where they are many. A method that a matrix has not is refused.
         """
         if self.method == "probe":
             return Plan("probe", False, "asked for")

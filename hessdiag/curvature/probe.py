@@ -40,10 +40,9 @@ def probe(
     problem: Problem, memory: MemoryBudget, *, matrix: Matrix, per: str = "example", exhaustive: bool = False,
     rtol: float | None = None, max_products: int = 400, seed: int = 0,
 ) -> Curvature:  # fmt: skip
-    """All blocks by products in weight space; the two estimates of a pair (i, j) and (j, i) are averaged.
-
-    `exhaustive` takes all unit vectors, whatever they cost; `rtol` is the relative standard error of the diagonal, of
-    which first probes tell how many it takes, None for the default number; `max_products` are of a block, per example.
+    """All blocks by products in weight space; the two estimates of a pair (i, j) and (j, i) are averaged. `exhaustive`
+    takes all unit vectors, whatever they cost; `rtol` is the relative standard error of the diagonal, of which first
+    probes tell how many it takes, None for the default number; `max_products` are of a block, per example.
     """
     blocks, examples, rounding = problem.blocks, problem.batch.size, rounding_of(problem)
     norms: Callable[[int, Sequence[int], Tensor], Array]

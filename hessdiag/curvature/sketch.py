@@ -56,10 +56,8 @@ def directions_for(examples: int) -> int:
 def sketch_per_example(
     problem: Problem, memory: MemoryBudget, *, rtol: float | None = None, max_products: int = 400, seed: int = 0,
 ) -> Curvature:  # fmt: skip
-    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks.
-
-    `rtol` is the relative standard error of the weight blocks' diagonal, None for the default number of directions;
-    `max_products` may be sent back in all, per example.
+    """Mean over examples of ‖G_ij^(b)‖_F² for all blocks. `rtol` is the relative standard error of the weight blocks'
+    diagonal, None for the default number of directions; `max_products` may be sent back in all, per example.
     """
     basis = None if problem.coupled else range_basis(problem, memory, seed)
     vectors = 0 if basis is None else len(basis)  # each by a pass forward and one back
@@ -100,9 +98,8 @@ def _measure(problem: Problem, memory: MemoryBudget, directions: Directions, see
 def products_of(
     problem: Problem, part: Batch, directions: Directions, seed: int, at_once: int | None = None, across: bool = False
 ) -> Tensor:
-    """z_k^T K S z_m of all blocks, (L, B, m, m); z_k^T A^T K A z_m where the loss has a root.
-
-    Those `across` examples are z_ik^T J_i J_j^T S z_jm of any two, (L, B, m, B, m).
+    """z_k^T K S z_m of all blocks, (L, B, m, m); z_k^T A^T K A z_m where the loss has a root. Those `across` examples
+    are z_ik^T J_i J_j^T S z_jm of any two, (L, B, m, B, m).
     """
     seen = problem.trace(part)
     sent = directions.cotangents(problem, part, seen, seed)
@@ -117,9 +114,8 @@ def products_of(
 
 
 def drawn_by_size(problem: Problem, count: int, memory: MemoryBudget, seed: int) -> tuple[list[int], Array]:
-    """Draw examples, those with large blocks more often: their numbers, and what each counts in a mean.
-
-    Sizes are tr(G)² from a few directions, relative to the mean over examples; half of the chances are alike for all.
+    """Draw examples, those with large blocks more often: their numbers, and what each counts in a mean. Sizes are
+    tr(G)² from a few directions, relative to the mean over examples; half of the chances are alike for all.
     """
     directions = Directions(LEAST, name="sizes")
     parts = problem.batch.chunks(problem.shape.chunk(2 * LEAST, memory=memory.chunk))
@@ -161,10 +157,9 @@ class Directions:
 
 
 def range_basis(problem: Problem, memory: MemoryBudget, seed: int) -> Tensor | None:
-    """Orthonormal vectors (r, B, *out); any that do not depend on the random directions leave no bias.
-
-    None where each example has several output positions, as sequences have: their rank is high; and where the weights
-    have no forward-mode derivative. Many examples at once: a pass forward holds nothing, and its overhead is large.
+    """Orthonormal vectors (r, B, *out); any that do not depend on the random directions leave no bias. None where each
+    example has several output positions, as sequences have: their rank is high; and where the weights have no
+    forward-mode derivative. Many examples at once: a pass forward holds nothing, and its overhead is large.
     """
     if not (scales := range_scales(problem, seed)):
         return None
@@ -209,9 +204,8 @@ def range_scales(problem: Problem, seed: int) -> tuple[float, ...]:
 def weight_jvps(
     problem: Problem, part: Batch, scales: Sequence[float], count: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Outputs y and J r, (B, *out), for `count` random displacements r of the weights, which all parts share.
-
-    That of a block is an outer product of two random vectors, which is quick to draw, times its s_l.
+    """Outputs y and J r, (B, *out), for `count` random displacements r of the weights, which all parts share. That of a
+    block is an outer product of two random vectors, which is quick to draw, times its s_l.
     """
     network = FunctionalModel(problem.model)
     moving = [(block, scale) for block, scale in zip(problem.blocks, scales, strict=True) if scale > 0]

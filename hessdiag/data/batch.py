@@ -263,10 +263,9 @@ class Batch:
 
     @classmethod
     def of(cls, inputs: Any, targets: Any, *, batch_dim: BatchDim = 0, examples: str = "batch") -> Batch:
-        """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones.
-
-        `batch_dim`: the dimension over the examples; or, as `in_dims` of `torch.vmap`, that of each tensor, None if
-        shared. With `examples="one"` all inputs are one example, with `"either"` those of no common number of them.
+        """A tensor is the one argument, a tuple or list the positional ones, a mapping the keyword ones. `batch_dim`:
+        the dimension over the examples; or, as `in_dims` of `torch.vmap`, that of each tensor, None if shared. With
+        `examples="one"` all inputs are one example, with `"either"` those of no common number of them.
         """
         check_choice("examples", examples, ("batch", "one", "either"))
         inputs, targets = tree_map_only(np.ndarray, of_numpy, (inputs, targets))

@@ -41,7 +41,6 @@ def batches_for(  # noqa: PLR0913, keyword-only options
     most: int | None = None, enough: int | None = None, whole: bool = False,
 ) -> Iterator[Batch]:  # fmt: skip
     """What `hessdiag.diagnose` was given as batches for this model: one, those of an iterable, or the `whole` as one.
-
     `most` is how many batches to read, and `enough` after how many examples to stop; `tally` counts them.
     """
     tally = tally or Tally()
@@ -136,10 +135,9 @@ def argument_names(model: nn.Module) -> tuple[list[str], bool]:
 def batches(
     content: Any, *, label: str, batch_size: int, tally: Tally, read: Read = Batch.of, enough: int | None = None
 ) -> Iterator[Batch]:
-    """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered.
-
-    A `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one
-    of inputs and targets. Batches of other sizes than the first are left out, and what comes after `enough` examples.
+    """What users' code, called `label` in messages, gave as batches of equal examples, with their examples numbered. A
+    `Dataset` holds single examples, of which `batch_size` make a batch; `tally` counts the batches; `read` makes one of
+    inputs and targets. Batches of other sizes than the first are left out, and what comes after `enough` examples.
     """
     content = DataLoader(content, batch_size=batch_size) if isinstance(content, Dataset) else content
     content = content if _holds_batches(content) and not _is_pair(content) else [content]

@@ -37,7 +37,6 @@ def block_vjps(
     at_once: int | None = None,
 ) -> Iterator[Jacobian | None]:  # fmt: skip
     """For each block, cotangent^T ∂y/∂W of C cotangents (C, B, *out) for B examples; None where y does not depend on W.
-
     Layers with a structural rule share the backward passes, `at_once` cotangents at a time. So do other blocks of a
     single example, where a parameter's gradient is its Jacobian; of several examples they go through
     `functional_jacobians`.
@@ -86,9 +85,8 @@ def block_jacobian(
     model: nn.Module, block: Block, calls: Sequence[LayerCall], phis: Sequence[Tensor | None], *,
     examples: int,
 ) -> Jacobian | None:  # fmt: skip
-    """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it.
-
-    `phis` are for each call the (C, *output shape) gradients of C outputs in its output, or None.
+    """Jacobian of a weight or bias block from the calls of its layers; None where nothing depends on it. `phis` are for
+    each call the (C, *output shape) gradients of C outputs in its output, or None.
     """
     parts: list[Jacobian] = []
     for call, phi in zip(calls, phis, strict=True):
@@ -105,9 +103,8 @@ def block_jacobian(
 
 
 def rule_fits(module: nn.Module, block: Block, call: LayerCall) -> bool:
-    """Whether a call has the shapes of a layer that does what its class says.
-
-    A subclass may have a forward pass of its own, as one that pads. Elsewhere its gradient must be autograd's.
+    """Whether a call has the shapes of a layer that does what its class says. A subclass may have a forward pass of its
+    own, as one that pads. Elsewhere its gradient must be autograd's.
     """
     x, y = call.x.shape, call.output_shape
     if isinstance(module, nn.Embedding):
@@ -135,9 +132,8 @@ def _sites(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, reads: Sequence[int]) -> t
 
 
 def weight_jacobian(module: nn.Module, x: Tensor, phi: Tensor, *, examples: int) -> Jacobian:
-    """Jacobian of a linear or convolutional layer's weight, from its input x and gradients phi (C, *output shape).
-
-    The first dimension of x is `examples`, or a multiple of it where each example holds several rows.
+    """Jacobian of a linear or convolutional layer's weight, from its input x and gradients phi (C, *output shape). The
+    first dimension of x is `examples`, or a multiple of it where each example holds several rows.
     """
     rows = by_site(module, phi, examples=examples)  # (B, C, n, T)
     if not isinstance(module, CONVOLUTIONS):
@@ -159,9 +155,8 @@ def _patches(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, *, examples: 
 
 
 def _formed_in_pieces(module: nn.Conv1d | nn.Conv2d | nn.Conv3d, x: Tensor, phi: Tensor) -> DenseJacobian:
-    """J of a layer with more sites than inputs of each, which is smaller than the factors it is made of.
-
-    A few examples at a time: what is unfolded stays in a processor's inner cache, and is never held for all.
+    """J of a layer with more sites than inputs of each, which is smaller than the factors it is made of. A few examples
+    at a time: what is unfolded stays in a processor's inner cache, and is never held for all.
     """
     (x, x_size), (phi, phi_size) = fitting(x), fitting(phi)
     B, C, n, T = phi.shape
@@ -265,10 +260,8 @@ def recurrent_jacobians(
 
 
 class FunctionalModel:
-    """Call a model with some parameters replaced.
-
-    Each distinct place that holds a parameter is replaced exactly once (`tie_weights=False`): torch's own handling of
-    shared modules writes into the user's weights (pytorch#164759).
+    """Call a model with some parameters replaced. Each distinct place that holds a parameter is replaced exactly once
+    (`tie_weights=False`): torch's own handling of shared modules writes into the user's weights (pytorch#164759).
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -302,9 +295,8 @@ class FunctionalModel:
 
 
 def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch, cotangents: Tensor) -> Values:
-    """cotangent^T ∂y/∂W for blocks of any kind, (B, C, P) each, by reverse mode, of cotangents (C, B, *out).
-
-    Vmapped over examples and cotangents where every operation of the model allows it, else one by one.
+    """cotangent^T ∂y/∂W for blocks of any kind, (B, C, P) each, by reverse mode, of cotangents (C, B, *out). Vmapped
+    over examples and cotangents where every operation of the model allows it, else one by one.
     """
     network = FunctionalModel(model)
     at = {block.name: block_parameter(model, block).detach() for block in blocks}
@@ -330,10 +322,9 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
 def outputs_and_tangent(
     network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
 ) -> tuple[Tensor, Tensor]:
-    """Outputs y and J r, (B, *out) both and detached, for a tangent r of the parameters named in `at`.
-
-    Reverse mode twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations without a forward-mode rule, and for models
-    that differentiate in their own forward pass.
+    """Outputs y and J r, (B, *out) both and detached, for a tangent r of the parameters named in `at`. Reverse mode
+    twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations without a forward-mode rule, and for models that
+    differentiate in their own forward pass.
     """
     if forward_mode:
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # only the tangent is wanted, no graph

@@ -174,7 +174,6 @@ class LookupJacobian(Jacobian):
     @classmethod
     def of(cls, numbers: Tensor, phi: Tensor, height: int, *, padding: int | None = None) -> LookupJacobian:
         """Of tokens that read rows `numbers` (B, T), and gradients (B, C, T, n) in what they write: summed up by row.
-
         The `padding` row gets no gradient.
         """
         rows, places = _distinct(numbers)
@@ -216,9 +215,8 @@ class LookupJacobian(Jacobian):
 
 @dataclass(frozen=True)
 class JacobianSum(Jacobian):
-    """Sum of Jacobians of different forms in one weight, such as that of an embedding and of the head tied to it.
-
-    A language model's is never formed: the rows that its tokens read are all that the two have in common.
+    """Sum of Jacobians of different forms in one weight, such as that of an embedding and of the head tied to it. A
+    language model's is never formed: the rows that its tokens read are all that the two have in common.
     """
 
     terms: tuple[Jacobian, ...]

@@ -163,9 +163,8 @@ class RandomQuadratic(Loss):
 
 
 class MeanSquaredError(Loss):
-    """(y − t)² averaged over an example's outputs, so that the mean over a batch is torch's `mse_loss`.
-
-    Written out, because `F.mse_loss` fails under forward over reverse mode (pytorch#123996).
+    """(y − t)² averaged over an example's outputs, so that the mean over a batch is torch's `mse_loss`. Written out,
+    because `F.mse_loss` fails under forward over reverse mode (pytorch#123996).
     """
 
     name = "mse"
@@ -316,10 +315,9 @@ class Reading:
 
 
 class CallableLoss(Loss):
-    """Any `function(outputs, targets) -> scalar`, applied to one example (a batch of 1) at a time.
-
-    Differentiated by plain `torch.autograd`: a function may look at values (`if`, `one_hot`), which cannot be vmapped,
-    and what it computes under `torch.no_grad` is a constant, which forward mode ignores (pytorch#128600).
+    """Any `function(outputs, targets) -> scalar`, applied to one example (a batch of 1) at a time. Differentiated by
+    plain `torch.autograd`: a function may look at values (`if`, `one_hot`), which cannot be vmapped, and what it
+    computes under `torch.no_grad` is a constant, which forward mode ignores (pytorch#128600).
     """
 
     def __init__(self, function: LossFunction, reading: Reading | None = None) -> None:
@@ -560,9 +558,8 @@ def _known(loss: CallableLoss, y: Tensor, some: Tensor | None, targets: Tensor, 
 
 
 def _curved(loss: CallableLoss, y: Tensor, targets: Tensor | None, reading: Reading) -> Loss:
-    """The loss, or cross-entropy, where it is the same of log-probabilities; refuse any other without curvature.
-
-    With z of log_softmax(z) in place of z, cross-entropy and its Gauss-Newton matrix are the same.
+    """The loss, or cross-entropy, where it is the same of log-probabilities; refuse any other without curvature. With z
+    of log_softmax(z) in place of z, cross-entropy and its Gauss-Newton matrix are the same.
     """
     log_probabilities = [dim for dim in {1, y.dim() - 1} if bool((y.exp().sum(dim) - 1).abs().max() < SAME[y.dtype])]
     if reading.linear and not log_probabilities:

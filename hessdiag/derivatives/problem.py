@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hessdiag.arguments import few, matching, one_line
+from hessdiag.arguments import few, is_finite, matching, one_line
 from hessdiag.data.batch import Batch, Layout, Outputs
 from hessdiag.derivatives.losses import Loss, LossFunction, MeanLoss, Reading, resolve_loss
 from hessdiag.errors import HessdiagError
@@ -34,7 +34,6 @@ class Problem:
 
     def trace(self, part: Batch, owners: Collection[str] | None = None, *, keep_outputs: bool = False) -> Trace:
         """Run the model forward as `hessdiag.network.trace.trace` does, but once for all examples within one batch.
-
         Without `owners`, those of blocks that have a structural rule are traced.
         """
         if self.traced is not None and part.within is not None:
@@ -111,7 +110,7 @@ def read_loss(  # noqa: PLR0913, keyword-only options
 
 def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
     """Refuse outputs that are no numbers, also those of masked logits: they have no mean."""
-    if bool(y.isfinite().all()):
+    if is_finite(y):
         return
     if any(bool(value.isnan().any()) for value in batch.tensors):
         raise HessdiagError("inputs hold NaN, which the model does not replace: clean the data first")

@@ -53,9 +53,8 @@ MIN_BYTES = 2**16  # of a chunk, which are never too many
 
 
 def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
-    """Rows `at` of H r for the summed loss, r a tangent of some of the blocks in `at`.
-
-    Float targets go in as primals with zero tangents: some losses crash otherwise (pytorch#123996).
+    """Rows `at` of H r for the summed loss, r a tangent of some of the blocks in `at`. Float targets go in as primals
+    with zero tangents: some losses crash otherwise (pytorch#123996).
     """
     moving = {name: at[name] for name in r}
 
@@ -120,9 +119,8 @@ def difference(found: Values, expected: Values) -> float:
 
 
 class Products:
-    """Products with the Hessian or the Gauss-Newton matrix of a model's loss.
-
-    `mode` is which of `AD_MODES` runs, and `passed_over` says why the other one does not, where it does not.
+    """Products with the Hessian or the Gauss-Newton matrix of a model's loss. `mode` is which of `AD_MODES` runs, and
+    `passed_over` says why the other one does not, where it does not.
     """
 
     def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
@@ -171,10 +169,9 @@ class Products:
         return {block.name: block_parameter(self.network.model, block).detach() for block in blocks}
 
     def _pick(self, problem: Problem, seed: int) -> str:
-        """The first mode that runs, and whose products, vmapped, are symmetric and those of plain autograd.
-
-        Symmetry alone does not tell: what forward mode makes of a `torch.no_grad()` may be symmetric too. Plain
-        autograd may not run; then the products of one example at a time are held against those of several.
+        """The first mode that runs, and whose products, vmapped, are symmetric and those of plain autograd. Symmetry
+        alone does not tell: what forward mode makes of a `torch.no_grad()` may be symmetric too. Plain autograd may not
+        run; then the products of one example at a time are held against those of several.
         """
         few, at = problem.batch.narrow(0, 2), self._values(problem.blocks)
         generator, right = stream(seed, "product check"), ""
@@ -231,10 +228,9 @@ class Part:
 
 
 class CurvatureOperator(LinearOperator):  # type: ignore[misc]
-    """H of the batch-mean loss over parts of parameters, one after the other, each as `flatten` orders it.
-
-    Products are taken `around` a context, in chunks of `memory` bytes. `names` are those of the parts; `reason` says
-    which way to a product is taken, and why not a faster one; where none is right, a `HessdiagError` is raised.
+    """H of the batch-mean loss over parts of parameters, one after the other, each as `flatten` orders it. Products are
+    taken `around` a context, in chunks of `memory` bytes. `names` are those of the parts; `reason` says which way to a
+    product is taken, and why not a faster one; where none is right, a `HessdiagError` is raised.
     """
 
     def __init__(

@@ -32,10 +32,9 @@ def check_values(y: Tensor, targets: Tensor) -> None:
 def class_dimension(
     y: Tensor, targets: Tensor, *, asked: int | None = None, usual: int | None = None, ignore_index: int = IGNORED
 ) -> int:
-    """The dimension of outputs y (B, *out) that runs over the classes, by what the targets of all examples fit.
-
-    For class indices, one-hot integers and probabilities alike: the one `asked` for, else the first, as in torch, or
-    the last, as in language models. Where the targets fit both it is the `usual` one of the model, or refused.
+    """The dimension of outputs y (B, *out) that runs over the classes, by what the targets of all examples fit. For
+    class indices, one-hot integers and probabilities alike: the one `asked` for, else the first, as in torch, or the
+    last, as in language models. Where the targets fit both it is the `usual` one of the model, or refused.
     """
     possible = sorted({1, y.dim() - 1}) if asked is None else [check_class_dim(y, asked)]
     if is_like_outputs(y, targets):

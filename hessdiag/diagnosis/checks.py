@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from hessdiag.arguments import one_line
+from hessdiag.arguments import is_finite, one_line
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.data.memory import is_out_of_memory
 from hessdiag.data.seeds import stream
@@ -80,7 +80,6 @@ Squares = Callable[[Tensor], float]  # Σ v²
 
 def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: bool) -> tuple[Problem, set[str]]:
     """Check the model on a few examples: the problem with its blocks as they can be read, and the layers that mix rows.
-
     `before` are outputs of an earlier pass. `nearby`, at other weights, too: a second derivative is of these.
     """
     model, blocks = problem.model, problem.blocks
@@ -110,9 +109,8 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
 def _again(
     model: nn.Module, few: Batch, blocks: Sequence[Block], before: Tensor, seed: int
 ) -> tuple[set[str], tuple[str, ...], str]:
-    """As `examples_apart`, of examples whose outputs were these `before`; refuse a model that gives others.
-
-    Last comes a view of the inputs that mixes their axes, if there is one.
+    """As `examples_apart`, of examples whose outputs were these `before`; refuse a model that gives others. Last comes
+    a view of the inputs that mixes their axes, if there is one.
     """
     watched = watch(model, few, blocks)
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
@@ -146,7 +144,7 @@ def _largest(y: Tensor) -> float:
 
 def finite_gradient(loss: Loss, gradient: Tensor, y: Tensor, targets: Tensor | None) -> None:
     """Check that the gradient in the outputs, which the loss has at y, is finite."""
-    if not bool(gradient.isfinite().all()):
+    if not is_finite(gradient):
         why = first_broken(lambda: loss.gradient(y, targets))
         raise HessdiagError(f"the loss {loss.name!r} is finite, its gradient in the outputs NaN or infinite: {why}")
 
@@ -246,7 +244,6 @@ def _left_unseen(
 
 def poured(seen: Trace, inputs: Sequence[GradientEdge], examples: int) -> str:
     """Shapes of a view of the inputs that mixes axes, as of (B, H, W, C) as (B, C, H, W); nothing where there is none.
-
     What is a view of them was never written by a layer, so that the graph of the signals does not hold it.
     """
     leaves = {edge.node for edge in inputs}
@@ -314,9 +311,8 @@ def only(cotangent: Tensor, sides: Tensor) -> Tensor:
 
 
 def reaches_others(gradient: Tensor | None, sides: Tensor) -> bool:
-    """Whether what was sent back from the examples on some sides, (Q, rows, ...), reached rows of others.
-
-    The rows must run over the examples, equally many of each.
+    """Whether what was sent back from the examples on some sides, (Q, rows, ...), reached rows of others. The rows must
+    run over the examples, equally many of each.
     """
     if gradient is None:
         return False
@@ -325,9 +321,8 @@ def reaches_others(gradient: Tensor | None, sides: Tensor) -> bool:
 
 
 def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Tensor) -> bool:
-    """Whether the rows of a layer's output are not equally many of one example after the other.
-
-    The gradients in it, (Q, *shape), were sent back from the examples on some sides, (Q, B) booleans.
+    """Whether the rows of a layer's output are not equally many of one example after the other. The gradients in it,
+    (Q, *shape), were sent back from the examples on some sides, (Q, B) booleans.
     """
     shapes = (call.output_shape,) if call.input_edge is None else (call.output_shape, call.x.shape)
     if any(len(shape) < 2 or shape[0] == 0 or shape[0] % sides.shape[1] for shape in shapes):  # (F,) is one row
@@ -376,7 +371,6 @@ def mixing() -> HessdiagError:
 
 def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed: int) -> set[str]:
     """Check that examples are kept apart at weights close by, and return names of parameters that are read elsewhere.
-
     Modules hold other tensors in the parameters' places: a gradient that reaches the parameter itself took another way.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad and p.is_floating_point()}
@@ -386,7 +380,7 @@ def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed:
         except REFUSALS:
             return set()
         y = watched[0].y
-        if not y.requires_grad or not bool(y.isfinite().all()):  # some models do not run at all weights
+        if not y.requires_grad or not is_finite(y):  # some models do not run at all weights
             return set()
         *_, reached = examples_apart(model, few, tables, watched, seed=seed, elsewhere=[*named.values()])
     return set(compress(named, reached))
@@ -394,9 +388,8 @@ def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed:
 
 @contextmanager
 def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0) -> Iterator[None]:
-    """Hold other parameters in place of the model's, a random step away.
-
-    It is relative to a parameter's size, or to `least` times that of an initialisation where this is larger.
+    """Hold other parameters in place of the model's, a random step away. It is relative to a parameter's size, or to
+    `least` times that of an initialisation where this is larger.
     """
     generator, others = stream(seed, "weights close by"), {}
     for name, weight in model.named_parameters():
@@ -512,7 +505,6 @@ def gradients_agree(
     exact: Sequence[Tensor | None], mixed: Collection[str], *, squares: Squares,
 ) -> list[list[float]]:  # fmt: skip
     """Compare gradients that are assembled from what the hooks saw with autograd's: a `GradientColumn` row a block.
-
     `sent` has each call with the (C, *output shape) gradients in its output, or None, of `cotangents` (C, B, *out): the
     loss's gradient, and perhaps a random one. By block, `exact` is autograd's gradient of all together, or None.
     """
@@ -568,11 +560,10 @@ def _compared(found: Jacobian | None, exact: Tensor | None) -> list[float]:
 
 
 def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float) -> str:
-    """Why a block was not read right, as a clause; empty where it was.
-
-    Its gradient may differ from autograd's by rounding: relative to its own size; where a sum over sites cancels, as
-    that of an attention's key bias does, to the size of the terms; and, of a block that is differentiated as it is, to
-    the `largest` of all, since one that is zero by symmetry differs between any two ways to compute it.
+    """Why a block was not read right, as a clause; empty where it was. Its gradient may differ from autograd's by
+    rounding: relative to its own size; where a sum over sites cancels, as that of an attention's key bias does, to the
+    size of the terms; and, of a block that is differentiated as it is, to the `largest` of all, since one that is zero
+    by symmetry differs between any two ways to compute it.
     """
     where = f"{block.layer} {block.owners[0]!r}"
     chunks, rows, rows_sq = row[GradientColumn.CHUNKS :]
@@ -664,10 +655,14 @@ def looks_ahead(model: nn.Module, part: Batch) -> tuple[str, ...]:
         y = few.call(model) if rows else torch.empty(0)
         for (value, edge), dim in product(rows, (1, 2)):
             if y.dim() == 3 and LONG <= y.shape[dim] == value.shape[dim]:
-                middle = y.shape[dim] // 2
-                sent = torch.zeros_like(y).index_fill(dim, torch.tensor(middle, device=y.device), 1.0)
-                (found,) = backpropagate(y, [edge], sent.unsqueeze(0))
-                reached = torch.zeros(1) if found is None else found[0].movedim(dim, 0).flatten(1).any(1).nonzero()
+                middle, reached = y.shape[dim] // 2, sent_to(y, dim, edge, dim).any(1).nonzero()
                 if len(reached) > 1 and int(reached[0]) >= middle:
                     return ("inputs before their own positions",)
     return ()
+
+
+def sent_to(y: Tensor, dim: int, edge: GradientEdge, axis: int) -> Tensor:
+    """The gradients (places, ...) along an axis of what has this edge of outputs y in the middle of a dimension."""
+    sent = torch.zeros_like(y).index_fill(dim, torch.tensor(y.shape[dim] // 2, device=y.device), 1.0)
+    (found,) = backpropagate(y, [edge], sent.unsqueeze(0))
+    return torch.zeros(1, 1) if found is None else found[0].movedim(axis, 0).flatten(1)

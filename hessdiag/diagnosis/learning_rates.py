@@ -166,7 +166,6 @@ def are_fresh(batches: Sequence[Batch], batch_size: int) -> bool:
 
 def pairs_of(batches: Sequence[Batch], batch_size: int, *, seed: int, more: Iterable[Batch] = ()) -> Iterator[Pair]:
     """Pairs of batches without end: several, and `more`, are taken in turn, of a single one random examples are drawn.
-
     Where there are too few of them, both batches of a pair are all examples.
     """
     if not are_fresh(batches, batch_size):
@@ -213,7 +212,6 @@ class Along:
 
 class Walk:
     """Steps on copies of a model's trainable parameters, or of those that `blocks` name; the model stays as it is.
-
     `batch` is any that the model reads, `seed` that of what the model draws.
     """
 

@@ -15,9 +15,9 @@ from torch.autograd.graph import get_gradient_edge
 
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.derivatives.losses import CrossEntropy, Loss, MeanSquaredError, RandomQuadratic, chance_loss
-from hessdiag.derivatives.magnitude import mean_sq
+from hessdiag.derivatives.magnitude import largest_entry, mean_sq
 from hessdiag.derivatives.targets import sums_to_one
-from hessdiag.diagnosis.checks import moved, varies
+from hessdiag.diagnosis.checks import differentiable, moved, sent_to, varies
 from hessdiag.diagnosis.loss_calls import felt_by, mixed_in, tell_more, watched, would_broadcast
 from hessdiag.diagnosis.loss_targets import tell_targets
 from hessdiag.diagnosis.loss_terms import (
@@ -112,7 +112,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **_counted(loss, at, part, own, values),
         "summed": 0.0 if known else summed(loss, at, part),
         "outweighs": math.nan if known else outweighs(loss, at, part, given, bound, y.grad_fn),
-        "shown": _shown(model, part, y, own),
+        "shown": _shown(model, part, y, own) or "ahead" * _sees_next(model, part),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
 
@@ -154,9 +154,8 @@ def _of_constant(
     loss: Of, y: Tensor, targets: Tensor | None, now: float, bound: Bound | None, *, free: bool, tried: Any
 ) -> tuple[float, float, float]:
     """The loss of the best constant outputs for all examples, and E[y²] of these: their mean, zero, or what descends
-    from there if the loss is not `tried` on few examples; if not `free`, of log-probabilities mean or equal ones.
-
-    NaN for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0.
+    from there if the loss is not `tried` on few examples; if not `free`, of log-probabilities mean or equal ones. NaN
+    for a loss that only scales with the outputs, however small; and for one that has nothing to gain above 0.
     """
     rows = y.flatten(0, -2).double()
     told = targets is not None  # else columns may be labels
@@ -195,10 +194,9 @@ SLIGHTLY, NEAR, SOME_SHARE = 1e-3, 0.01, 0.1
 
 
 def _floor(loss: Of, bounds: Bound, y: Tensor, targets: Tensor | None, chance: float, *, soft: bool) -> float:
-    """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs.
-
-    Where the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them, and of
-    `soft` labels where it is as well off with the same for all: it takes no outputs that do not sum to one.
+    """By how much of the chance loss a bounded operation at the end keeps the loss above that of free outputs. Where
+    the loss takes no other outputs, free ones are from 0 to 1; NaN where it is no better off with them, and of `soft`
+    labels where it is as well off with the same for all: it takes no outputs that do not sum to one.
     """
     if not chance > 0:
         return math.nan
@@ -233,10 +231,9 @@ def _inside(compared: Sequence[tuple[Of, Tensor, Tensor]]) -> dict[str, Any]:
 def _asked(  # noqa: PLR0913, keyword-only options
     of: Of, y: Tensor, own: Tensor, part: Batch, constant: float, now: float, *, within: bool, pairs: bool
 ) -> dict[str, Any]:
-    """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own.
-
-    `own` are the gradients there; outputs may be `within` what an operation bounds; `constant` and `now` are the losses
-    of the best constant outputs, and of those that there are. In `pairs` each target meets all outputs.
+    """Fields of `Signals` on what a loss asks of each example, as its outputs descend on their own. `own` are the
+    gradients there; outputs may be `within` what an operation bounds; `constant` and `now` are the losses of the best
+    constant outputs, and of those that there are. In `pairs` each target meets all outputs.
     """
     found: dict[str, Any] = {}
     enough = min([now - SOME_SHARE * abs(now)] + [constant - SOME_SHARE * abs(constant)] * math.isfinite(constant))
@@ -402,7 +399,8 @@ def _endless(
 ) -> bool:  # fmt: skip
     """Whether the loss falls in proportion, without end, where a piece's outputs rise or fall, or are `kept` over 0."""
     pull = float(own[..., piece].abs().flatten(1).sum(1).mean(dtype=torch.float64))
-    if (piece.start is None and (targets is None or y[0].numel() < 2)) or not pull > 0:
+    told = targets is not None and (y[0].numel() > 1 or _of_differences(loss, y, targets))
+    if (piece.start is None and not told) or not pull > 0:
         return False
 
     def at(step: float) -> float:
@@ -410,10 +408,19 @@ def _endless(
         moved[..., piece] += step
         return float(loss.of_all(_within_sign(moved, y) if kept else moved, targets).detach())
 
+    far = FAR * max(1.0, 0.0 if targets is None or not targets.is_floating_point() else largest_entry(targets))
     with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
-        now, ways = at(0.0), [(at(step), at(2 * step)) for step in (FAR, -FAR)]
-        slopes = [((now - there) / FAR, (there - beyond) / FAR) for there, beyond in ways]
+        now, ways = at(0.0), [(at(step), at(2 * step)) for step in (far, -far)]
+        slopes = [((now - there) / far, (there - beyond) / far) for there, beyond in ways]
         return any(falls > SAME_SLOPE * pull and abs(again - falls) < SAME_SLOPE * falls for falls, again in slopes)
+    return False
+
+
+def _of_differences(loss: Loss, y: Tensor, targets: Tensor) -> bool:
+    """Whether outputs and targets (B, *out) are the same to the loss where both move: it is a regression's."""
+    with suppress(Exception):  # a loss of the user's, of targets that have a range
+        now, there = (float(loss.of_all(y + step, targets + step).detach()) for step in (0.0, LONG))
+        return targets.shape == y.shape and math.isclose(now, there, rel_tol=SLIGHTLY)
     return False
 
 
@@ -464,12 +471,11 @@ def _beyond(loss: Loss, y: Tensor, targets: Tensor | None, last: str) -> float:
 
 
 def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
-    """Whether the outputs of a sequence model see the tokens that the loss pulls them to.
-
-    What it pulls to is read off its gradient, of which one class alone is negative; what they see, off the outputs for
-    other tokens. "ahead" where each sees the next token, which is its target; "own" where its target is the last token
-    that it sees, "kept" where that is of the few to be guessed, "skips" where it is the one after the next. Of several
-    sequences the last that is seen is the one that is continued, as by a decoder.
+    """Whether the outputs of a sequence model see the tokens that the loss pulls them to. What it pulls to is read off
+    its gradient, of which one class alone is negative; what they see, off the outputs for other tokens. "ahead" where
+    each sees the next token, which is its target; "own" where its target is the last token that it sees, "kept" where
+    that is of the few to be guessed, "skips" where it is the one after the next. Of several sequences the last that is
+    seen is the one that is continued, as by a decoder.
     """
     labels = [part.targets, *(v for key, v in part.kwargs.items() if key in TARGETS)]
     tokens = [
@@ -538,6 +544,40 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
         before, after = (now - changed).abs().flatten(1).amax(1) > SEEN * now.abs().max()
         return bool(before), bool(after)
     return None
+
+
+def _sees_next(model: nn.Module, part: Batch) -> bool:
+    """Whether outputs (B, T, ...) see the next number of a sequence, with which targets rise, not with their own."""
+    few, edges = differentiable(part.narrow(0, 2))
+    inputs = [value for value in few.leaves if value.is_floating_point()]
+    t = torch.empty(0) if part.targets is None else part.targets[:2].squeeze()
+    for value, edge in zip(inputs, edges, strict=True):
+        x, axes = value.detach().squeeze(), [axis for axis, size in enumerate(value.shape) if size > 1]
+        for dim in (n for n in range(1, x.dim()) if x.shape == t.shape and x.shape[n] >= SOME):
+            size, middle = x.shape[dim], x.shape[dim] // 2
+            told, later = t.narrow(dim, 0, size - 1), x.narrow(dim, 1, size - 1)
+            if _rises(told, later) and not _rises(told, x.narrow(dim, 0, size - 1)):
+                with suppress(*REFUSALS), fixed_statistics():
+                    y, places = few.call(model), value.detach().movedim(axes[dim], 0).flatten(1)[middle + 1 :]
+                    y = tensors_in(few.output.split(y))[0] if isinstance(few.output, Layout) else y  # a mean, say
+                    sent = [sent_to(y, n, edge, axes[dim]) for n in range(1, y.dim()) if y.shape[n] == size]
+                    return bool(sent) and all(_is_its_own(g[middle + 1 :], places) for g in sent)
+    return False
+
+
+def _is_its_own(gradients: Tensor, values: Tensor) -> bool:
+    """Whether gradients (places, N) are of each place, not of a mean, size or deviation of all that it is scaled by."""
+    if not bool(gradients[:1].any()):
+        return False
+    g, x = gradients.double().T.unsqueeze(2), values.double().T  # (N, places, 1), (N, places)
+    known = torch.stack([torch.ones_like(x), x, x.sign()], dim=2)
+    left = g - known @ (torch.linalg.pinv(known) @ g)  # signs may be all the same
+    return bool((left.square().sum(1) > SLIGHTLY * g.square().sum(1)).any())
+
+
+def _rises(targets: Tensor, values: Tensor) -> bool:
+    steps = targets.flatten()[values.flatten().argsort()].double().diff()
+    return bool((steps >= 0).all() and (steps > 0).any())
 
 
 SEEN = 1e-5  # of the largest output, beyond rounding

@@ -62,7 +62,8 @@ def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
     low, high = (float(bound) for bound in targets.aminmax()) if targets.is_floating_point() else (0.0, 1.0)
     wide = low + (high - low) * torch.rand(y.shape, generator=stream(0, "outputs like targets")).to(y)
     own, noise = of(y), noise_like(y, part)
-    before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, noise, FAR * noise))]
+    like = targets.roll(1, 0).to(y) if targets.shape == y.shape else wide  # not all below, where a distance is linear
+    before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, like, noise, FAR * noise))]
     before = [(z, now) for z, now in before if all(bool(each.isfinite().all()) for each in now)]
     first = torch.cat([y[1:2], y[1:]])
 

@@ -121,10 +121,9 @@ def summed(loss: Loss, y: Tensor, part: Batch) -> float:
 
 def outweighs(loss: Loss, y: Tensor, part: Batch, given: Tensor, bound: Bound, root: Node) -> float:
     """What a nat costs each example in a divergence KL(N(m, s²) ‖ N(0, 1)) of codes, over what the first principal
-    component of the targets gains: above 2 no code of a linear VAE pays (Lucas et al. 2019, arXiv:1911.02469).
-
-    Which columns of the outputs are m and s is told by gradients: in proportion to m, and to s − 1/s, or as of log s or
-    log s². NaN where there are none such, infinity where a term without targets falls without end.
+    component of the targets gains: above 2 no code of a linear VAE pays (Lucas et al. 2019, arXiv:1911.02469). Which
+    columns of the outputs are m and s is told by gradients: in proportion to m, and to s − 1/s, or as of log s or log
+    s². NaN where there are none such, infinity where a term without targets falls without end.
     """
 
     def of(z: Tensor) -> Tensor:
@@ -277,7 +276,6 @@ def _tell_axes(calls: Calls, y: Tensor, targets: Tensor | None) -> None:
 
 def _tell_volume(calls: Calls, model: nn.Module, part: Batch, own: Tensor, loss: Loss) -> None:
     """Tell of what a normalising flow returns: z (B, D), of inputs of as many numbers, and a number for each example.
-
     Where that is log |det ∂z/∂x| or its opposite, at other weights, the loss has to fall with the former; where it is
     neither, a loss that is Σz²/2 less it, by its gradients, takes it for that. `own` are the gradients, (B, N).
     """

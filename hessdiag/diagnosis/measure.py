@@ -63,9 +63,8 @@ def measure(  # noqa: PLR0913, keyword-only options
     problem: Problem, batches: Iterable[Batch], settings: Settings, memory: MemoryBudget, *, like: Tensor,
     signals: bool, fit: bool, whole: bool,
 ) -> list[Measured]:  # fmt: skip
-    """Measure one batch after the other; how the blocks are read is settled on the first.
-
-    `like` are outputs of a few examples, `whole` says that the batches are all examples, and no process's share.
+    """Measure one batch after the other; how the blocks are read is settled on the first. `like` are outputs of a few
+    examples, `whole` says that the batches are all examples, and no process's share.
     """
     alone = 2 if settings.quick or problem.shape.parameters >= LARGE else checks.FEW
     few = problem.batch.narrow(0, max(2, min(_chunk(problem, memory), alone)))
@@ -117,9 +116,8 @@ def _meeting(problem: Problem, settings: Settings, whole: bool, error: CoupledEr
 
 
 def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tensor) -> tuple[Problem, set[str]]:
-    """Check the model on a few examples, on two at least where more do not fit into memory.
-
-    Returned are the problem with its blocks as they can be read, and the layers whose rows are no examples.
+    """Check the model on a few examples, on two at least where more do not fit into memory. Returned are the problem
+    with its blocks as they can be read, and the layers whose rows are no examples.
     """
     nearby = not settings.quick or checks.alike(before)
     read = partial(checks.as_read, problem, few, settings.seed, before=before, nearby=nearby)
@@ -128,9 +126,8 @@ def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tenso
 
 
 def _chunk(problem: Problem, memory: MemoryBudget) -> int:
-    """Examples at once in a pass with few cotangents.
-
-    As each chunk has gradients of all parameters, those may take several times their memory.
+    """Examples at once in a pass with few cotangents. As each chunk has gradients of all parameters, those may take
+    several times their memory.
     """
     room = min(GRADIENTS * problem.shape.parameters, memory.total // OVERHEAD)
     return problem.shape.chunk(4, memory=max(memory.chunk, room))

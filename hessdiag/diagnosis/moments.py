@@ -43,11 +43,10 @@ CURVATURE_SAMPLES = 1024  # enough for about 2 % noise in gamma_curvature at an 
 def sum_moments(
     problem: Problem, settings: Settings, *, chunk: int, mixed: Collection[str] = (), signals: int = 0
 ) -> tuple[Sums, tuple[Signals | None, str]]:
-    """Sum what `moments_of` makes moments of over the examples of a batch; sums of several batches add up.
-
-    A quick measurement has no second cotangents, and no γ from the curvature of the loss. Rows of `mixed` layers are no
-    examples. Of the first examples, as many as `signals` says, signals are returned too, or why there are none.
-    Refused are losses of examples that depend on others, as with batch normalisation in training mode.
+    """Sum what `moments_of` makes moments of over the examples of a batch; sums of several batches add up. A quick
+    measurement has no second cotangents, and no γ from the curvature of the loss. Rows of `mixed` layers are no
+    examples. Of the first examples, as many as `signals` says, signals are returned too, or why there are none. Refused
+    are losses of examples that depend on others, as with batch normalisation in training mode.
     """
     batch, joined = problem.batch, problem.coupled or problem.loss.couples
     parts = [batch.narrow(0, signals)] if signals else []
@@ -150,7 +149,6 @@ def _layer_sums(
     curved: Tensor | None, squares: Squares,
 ) -> Sums:  # fmt: skip
     """Sums over calls of the layers, with the gradients in their inputs and outputs at hand, and over outputs.
-
     Cotangents that tell the curvature of the loss are sent back, where there are any.
     """
     y = seen.y.detach()
@@ -186,9 +184,8 @@ def _call_sums(module: nn.Module, call: LayerCall, gradients: Sequence[Tensor | 
 
 
 def _curvature_cotangents(problem: Problem, part: Batch, y: Tensor, seed: int) -> Tensor:
-    """S u for every example and directions u, (Q, B, *out), whose sum over Q averages u ~ N(0, 1).
-
-    All unit vectors when there are few outputs; else Gaussian draws, fewer for each the more examples there are.
+    """S u for every example and directions u, (Q, B, *out), whose sum over Q averages u ~ N(0, 1). All unit vectors
+    when there are few outputs; else Gaussian draws, fewer for each the more examples there are.
     """
     wanted = min(-(-CURVATURE_SAMPLES // problem.batch.size), MAX_CURVATURE_PROBES)
     if math.prod(y.shape[1:]) <= 2 * wanted and not problem.loss.couples:

@@ -26,6 +26,8 @@ LEARNABLE = 1e-3  # of the loss: what single outputs must gain beside constant o
 LEVEL = 0.25  # of the loss, which means of examples would take away
 DROPPED = 0.9  # of what a layer reads; healthy networks drop 80 % at most
 TINY, ADAM_RATE = 1e-300, 1e-3
+SATURATED = 0.5  # of the units
+ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 SMALL = 1e-4  # E[x²] of small signals
 BLIND = 1e-6  # share of a gradient along its weight, about 1 in general: the scale of that changes nothing
 
@@ -81,7 +83,7 @@ class Net:
     def learnt(self) -> bool:
         """Whether the outputs tell the targets; of an overfitted network, once they are scaled down."""
         scaled = self.signals.scaled_loss < LEARNT_SCALED * self.signals.chance_loss
-        return self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
+        return self.signals.solved or self.loss_ratio < LEARNT or (scaled and self.signals.examples >= ENOUGH)
 
     def first_step(self, learning: Sequence[ParameterSignals]) -> float:
         """The share of the loss that a first step of Adam, at its usual rate, takes away at most: 0.001 Σ |g| of it."""
@@ -149,9 +151,8 @@ def multiplied(net: Net, factors: Mapping[str, float]) -> str:
 
 
 def assign_siblings(parameters: Sequence[ParameterSignals]) -> dict[str, str]:
-    """Name the family of each parameter: its name with one number struck out, and its shape.
-
-    Of several numbers the one of the largest family: `blocks.3.conv2` is of `blocks.#.conv2`, not `blocks.3.conv#`.
+    """Name the family of each parameter: its name with one number struck out, and its shape. Of several numbers the one
+    of the largest family: `blocks.3.conv2` is of `blocks.#.conv2`, not `blocks.3.conv#`.
     """
     found = ((p.name, p.shape, re.finditer(r"\d+", p.name)) for p in parameters)
     choices = {name: [f"{name[: m.start()]}#{name[m.end() :]}{shape}" for m in each] for name, shape, each in found}

@@ -76,10 +76,9 @@ class Graph:
         return {*walk(self.root, lambda node: [] if _is_of_one(node) and _products(self, node) else parents_of(node))}
 
     def uses_of(self, leaf: Node) -> set[str]:
-        """What the network does with a parameter: see `hessdiag.results.signals.ParameterSignals`.
-
-        The parameter is followed through whatever is made of parameters alone and is no larger than it, such as a
-        transposed or standardised weight. A gain that multiplies this weight is smaller, and so is none.
+        """What the network does with a parameter: see `hessdiag.results.signals.ParameterSignals`. The parameter is
+        followed through whatever is made of parameters alone and is no larger than it, such as a transposed or
+        standardised weight. A gain that multiplies this weight is smaller, and so is none.
         """
         uses: set[str] = set()
 
@@ -266,7 +265,6 @@ def _is_of_one(node: Node) -> bool:
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:
     """A result as matrix products take it, reshaped, with the dimension that they sum over last; None if not kept.
-
     Where it is what other weights mix, it is no weight.
     """
 
@@ -463,10 +461,9 @@ def ending(
     root: Node, y: Tensor, pieces: Sequence[slice], terms: Tensor | None = None
 ) -> tuple[tuple[str, ...], Bound | None]:  # fmt: skip
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
-    numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over.
-
-    Of outputs that are joined of `pieces`, columns from one to another, each has its own, and the first names them;
-    `terms` of a loss, (N,) booleans, have none.
+    numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over. Of outputs that
+    are joined of `pieces`, columns from one to another, each has its own, and the first names them; `terms` of a loss,
+    (N,) booleans, have none.
     """
     if parts := joined_at(root, len(pieces)):
         free = [terms is not None and bool(terms[piece].all()) for piece in pieces]

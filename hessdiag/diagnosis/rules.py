@@ -95,7 +95,7 @@ def find(signals: Signals) -> tuple[Finding, ...]:
     net = Net(signals)
     found = [finding for rule in RULES if (finding := rule(net))]
     if net.learnt:  # whatever it looks like, it got there
-        found = [f if f.rule in NOT_LEARNING else replace(f, severity="note") for f in found]
+        found = [f if f.rule in NOT_LEARNING and not signals.solved else replace(f, severity="note") for f in found]
     kept = sorted(without_effects(found), key=_place)
     return tuple(replace(f, advice="") if f.severity == "note" else f for f in kept)  # a note is no cause to act
 

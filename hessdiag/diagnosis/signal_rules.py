@@ -4,12 +4,14 @@ import math
 import re
 
 from hessdiag.diagnosis.network_view import (
+    ADAM,
     BLIND,
     DROPPED,
     GATES,
     LEARNABLE,
     LEVEL,
     RARE,
+    SATURATED,
     SWING,
     TINY,
     Net,
@@ -33,7 +35,6 @@ RULES_IT, NOT_IT, ENLARGES = 0.5, 0.1, 4.0  # powers of the loss in a size, 1 or
 SMALLER = 10.0  # times E[y²] of the outputs, that the targets want
 SILENT = 1e-11  # varying E[x²] at the head: 6e-10 trains, and rounding begins at 1e-13
 SQUASHED = 1e-5  # the same over E[x²] behind sigmoids alone, whose means the head learns first; healthy: 4.8e-5
-ADAM = 1e-8  # the ε that it adds to the root of its second moment: weights with smaller gradients do not move
 INPUT_SQ, RAW_FAULT, SMALL_INPUT_SQ, TARGET_SQ, PULL = 100.0, 1e5, 1e-5, 1000.0, 1000.0  # bytes are below a fault
 CHAIN, CHAIN_FAULT, DECAY, DEEP = 1e4, 1e6, 1e11, 12  # of what decays in fewer layers Adam brings back more
 RESIDUAL, RESIDUAL_FAULT, BRANCH = 30.0, 1e5, 16.0
@@ -135,7 +136,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     """HD102: the outputs do not depend on the inputs any more."""
     largest = max((p.gradient_sq for p in net.parameters if p.trainable), default=0.0)
     ends = [net.layers[o] for o in net.backbone if "output" in net.layers[o].labels]  # one of which may read ones
-    if not any(net.scale(o.path) for o in ends) if ends else not 0 < largest < ADAM**2:
+    if net.signals.solved or (not any(net.scale(o.path) for o in ends) if ends else not 0 < largest < ADAM**2):
         return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
     later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
@@ -168,7 +169,7 @@ def nothing_arrives(net: Net) -> Finding | None:
     message = f"{which} by {root(varying)} between examples (usual: above {root(limit)}), lost at {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     drawn = {name for name in blocks if net.named[name].fan_in * net.named[name].weight_sq > TINY_GAIN}
-    advice = "Look for an index, a mask, or a normalisation of one number there." if drawn and not varying else advice
+    advice = "Look for an index, a mask, one code for all or a norm of one number." if drawn and not varying else advice
     advice = BETWEEN if drawn & {*net.labelled("sigmoid")} else advice
     return Finding("HD102", "warning" if varying or passes else "fault", blocks, message, advice, varying, limit)
 
@@ -378,7 +379,7 @@ def out_of_reach(net: Net) -> Finding | None:
     if unasked := _unasked(net):
         return unasked
     if signals.unbounded and net.head is not None:
-        message = "The loss falls without end as outputs rise: it wants log-probabilities, or targets no larger than 1."
+        message = "The loss falls without end as outputs rise: it wants log-probabilities, an `abs` or targets up to 1."
         advice = "End the network in `log_softmax`, scale the targets, or look for a wrong sign or minimum in the loss."
         return Finding("HD113", "fault", blocks, message, advice, 1.0, 0.0)
     if signals.plunges:
@@ -585,8 +586,8 @@ def meeting(net: Net) -> Finding | None:
 
 
 SHOWN = {
-    "ahead": ("The output at each position sees the token after it, and that is its target.",
-              "Mask later positions: `is_causal=True`, a mask above the diagonal; no layer or index that looks ahead."),
+    "ahead": ("The output at each position sees what comes after it, and that is its target.",
+              "Mask later positions: `is_causal=True`, a mask above the diagonal; pad convolutions on the left alone."),
     "own": ("The target of each position is its own token, the last one that the output there sees.",
             "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."),
     "kept": ("The inputs hold the targets at their own positions: the tokens to guess are not masked there.",
@@ -605,7 +606,7 @@ def shown(net: Net) -> Finding | None:
     return Finding("HD116", "warning" if net.signals.shown == "skips" else "fault", (), *told, 1.0, 0.0)
 
 
-SATURATED, SATURATED_FAULT = 0.5, 0.9
+SATURATED_FAULT, SETTLED = 0.9, 0.1
 PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
 PHASE, MEANT, WIDE = 1.0, 0.8, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
@@ -616,7 +617,7 @@ def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
     learnt = net.signals.sources if net.loss_ratio < 1 else ()  # ends that targets ask for
     hit = {o: s for o in net.hidden if (s := net.layers[o].saturated) > SATURATED and o not in learnt}
-    if not (paths := worst_first(hit)):
+    if not (paths := worst_first(hit)) or net.signals.settled > SETTLED:  # they are there for a reason
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
     share, usual = map(whole, (worst, SATURATED))
@@ -641,9 +642,8 @@ def peaked_attention(net: Net) -> Finding | None:
 
 
 def narrow_phase(net: Net) -> Finding | None:
-    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear.
-
-    Or later ones span several, so that they hash what they read.
+    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear. Or
+    later ones span several, so that they hash what they read.
     """
     behind = [o for o in net.hidden if any("sin" in net.layers[source].labels for source in net.layers[o].sources)]
     if wide := {net.name_of(o): net.layers[o].phase_rms for o in behind if net.layers[o].phase_rms > WIDE}:

@@ -21,13 +21,13 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
 from hessdiag.data.stream import argument_names
-from hessdiag.derivatives.losses import Loss
+from hessdiag.derivatives.losses import Loss, RandomQuadratic
 from hessdiag.derivatives.magnitude import as_real, largest_entry, mean_sq
 from hessdiag.diagnosis import checks, roles
 from hessdiag.diagnosis.checks import FAR, Gradients, holding, moved, varies
 from hessdiag.diagnosis.loss_fit import SEEN, fit_of
 from hessdiag.diagnosis.loss_terms import NOISES, noise_like, pieces_of
-from hessdiag.diagnosis.network_view import DROPPED, listed
+from hessdiag.diagnosis.network_view import ADAM, DROPPED, SATURATED, listed
 from hessdiag.diagnosis.unreached import COMPARED, unreached, where_read
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
@@ -43,6 +43,7 @@ ROUNDINGS = 8  # by which equal numbers may differ
 SLIGHTLY = 1 + 1e-6
 STEPS, RATE = 3, 1e-2  # of Adam, at a rate large enough that zeros two deep are open by more than rounding
 OPENED = 1e-6  # of the usual size of a gradient: less is rounding
+SMALL = 1e-3  # of the weights
 BEYOND = 30.0  # of what outputs the loss may read
 MOST_COLUMNS = 32  # of whole numbers, looked at one by one
 REPEATED = 0.1  # of the examples
@@ -105,9 +106,8 @@ class _Noted:
 
 
 class SignalPass:
-    """What the hooks note of one forward pass of some examples, and places to differentiate at.
-
-    What goes wrong here costs the measurement nothing: the model may do anything in its forward pass.
+    """What the hooks note of one forward pass of some examples, and places to differentiate at. What goes wrong here
+    costs the measurement nothing: the model may do anything in its forward pass.
     """
 
     def __init__(self, model: nn.Module, part: Batch, *, balanced: bool = False, noted: Any = ()) -> None:
@@ -133,9 +133,8 @@ class SignalPass:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch every module that has parameters of its own, or normalises; gradients flow into frozen ones, too.
-
-        A skip connection without gradients is a skip connection all the same.
+        """Watch every module that has parameters of its own, or normalises; gradients flow into frozen ones, too. A
+        skip connection without gradients is a skip connection all the same.
         """
         frozen = [p for name, p in self.parameters.items() if not self.trainable[name]]
         with ExitStack() as hooks:
@@ -211,7 +210,6 @@ class SignalPass:
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
         """Say of each layer where its output goes and its input comes from; what uses each matrix; and of the outputs.
-
         The last are fields of `Signals`.
         """
         leaves = {name: get_gradient_edge(p).node for name, p in self.parameters.items()}
@@ -304,6 +302,9 @@ class SignalPass:
                 again = checks.without_rounding(model, part, loss, sent)[1]
                 cancelled = {name: min(share, again.get(name, 0.0)) for name, share in cancelled.items()}
         self.noted["unseen"] = unseen or checks.looks_ahead(model, part)
+        of_loss = fit_of(model, part, y, own[0], loss)
+        of_loss["settled"] = self._settled(layers, loss, now := of_loss["initial_loss"])
+        of_loss["solved"] = sent_back == "loss" and not now and self._is_solved(of_mean, loss)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
@@ -311,7 +312,7 @@ class SignalPass:
             repeated=_repeated(model, y.detach(), part), fixed_norms=len(fixed),
             fresh_norms=sum(not n.running_mean.any() and bool((n.running_var == 1).all()) for n in fixed),
             layers=layers, **self.noted, **of_outputs,
-            **fit_of(model, part, y, own[0], loss), level=checks.level_left_out(model, part, y, loss),
+            **of_loss, level=checks.level_left_out(model, part, y, loss),
             parameters=self._of_parameters(
                 of_mean, uses, layers, loss, self._left_out(y, own[0], of_mean, loss), cancelled),
         )  # fmt: skip
@@ -392,12 +393,12 @@ class SignalPass:
 
     def _opened(self, loss: Loss, gradients: Gradients) -> tuple[dict[str, Gradient], Gradients, set[str]]:
         """What has no gradient now, and gets one when others move, by steps of Adam; that; and what does elsewhere.
-
         What is next to nothing then may be small and no rounding: other weights close by tell.
         """
         model, part = self.model, self.part
         weights = {n: p for n, p in self.parameters.items() if self.trainable[n] and gradients[n] is not None}
         asleep, opened, elsewhere = {n for n in weights if _state(gradients[n]) == "zero"}, set[str](), set[str]()
+        asleep = set() if all("bias" in name for name in asleep) else asleep  # ahead of a normalisation, say
 
         def within(others: AbstractContextManager[None]) -> Gradients:
             with others:
@@ -423,6 +424,25 @@ class SignalPass:
         except REFUSALS:  # nothing is known
             opened = asleep
         return dict.fromkeys(opened, "later"), gradients, elsewhere
+
+    def _is_solved(self, gradients: Gradients, loss: Loss) -> bool:
+        """Whether a loss of zero has no gradient, and is none of small weights."""
+        small = {name: nn.Parameter(SMALL * p) for name, p in self.parameters.items()}
+        if all(g is None or largest_entry(g) < ADAM for g in gradients.values()):
+            with suppress(*REFUSALS), holding(self.model, small):
+                return bool(loss.of_all(self.part.call(self.model), self.part.targets))
+        return False
+
+    def _settled(self, layers: Sequence[LayerSignals], loss: Loss, initial: float) -> float:
+        """By how much of itself the loss rises once layers at an end of tanh or sigmoid write numbers of size 1."""
+        ends = {o.path: o.out_sq**-0.5 for o in layers if o.saturated > SATURATED and o.out_sq > 1}
+        named = ((name, name.rpartition(".")[0], p) for name, p in self.parameters.items())
+        small = {name: nn.Parameter(ends[o] * p) for name, o, p in named if o in ends}
+        with suppress(*REFUSALS), holding(self.model, small):
+            if small and not isinstance(loss, RandomQuadratic):  # which has a random sign
+                now = loss.of_all(self.part.call(self.model), self.part.targets).detach()
+                return (float(now) - initial) / max(abs(initial), TINY)
+        return 0.0
 
     def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""
@@ -461,13 +481,14 @@ class SignalPass:
         return {name: "later" for name in self.parameters if any(name.startswith(f"{o}.weight_hh") for o in first)}
 
     def _left_out(self, y: Tensor, own: Tensor, gradients: Gradients, loss: Loss) -> dict[str, Gradient]:
-        """Parameters whose gradient is zero, and that reach outputs on which the loss does not depend."""
+        """Parameters without a gradient that reach outputs which the loss leaves out, or may take of other examples."""
         zero = {name: self.parameters[name] for name, g in gradients.items() if _state(g) == "zero"}
-        flat = (own == 0).all(0)
+        felt = own != 0
+        flat, some = ~felt.any(0), felt.any(0) & ~felt.all(0) & isinstance(self.part.output, Layout)
         if not (zero and bool(flat.any())):
             return {}
         at, targets = y.detach(), self.part.targets
-        z, now = noise_like(at, self.part) * flat, loss.of_all(at, targets)
+        z, now, chosen = noise_like(at, self.part) * flat, loss.of_all(at, targets), torch.zeros_like(flat)
         for piece in pieces_of(self.part):
             step, alike = torch.zeros_like(z), False
             step[..., piece] = z[..., piece]
@@ -475,9 +496,14 @@ class SignalPass:
                 others = [loss.of_all(at + each, targets) for each in (step, BEYOND * step.abs())]  # or free nats
                 alike = all(bool(other == now) for other in others)  # else it reads what it has detached
             z[..., piece] *= alike
-        edges = [get_gradient_edge(p) for p in zero.values()]
-        found = backpropagate(y, edges, z.unsqueeze(0)) if bool(z.any()) else []
-        return {name: "left" for name, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any())}
+            chosen[..., piece] = some[..., piece].any()  # by the example, as boxes that match a target are
+        edges, states = [get_gradient_edge(p) for p in zero.values()], dict[str, Gradient]()
+        ways: dict[Gradient, Tensor] = {"later": z * chosen, "left": z * ~chosen}
+        for state, sent in ways.items():
+            found = backpropagate(y, edges, sent.unsqueeze(0)) if bool(sent.any()) else []
+            reached = (n for n, g in zip(zero, found, strict=bool(found)) if g is not None and bool(g.any()))
+            states |= dict.fromkeys(reached, state)
+        return states
 
     def _ignored(self, y: Tensor, gradients: Gradients) -> tuple[str, ...]:
         """A state that is not carried on, or an input that no output depends on, and the first layer that reads it."""

@@ -27,6 +27,7 @@ KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share o
 SIBLING, SIBLING_FAULT = 9.0, 25.0
 GROUPS, LARGE = 8.0, 1000
 BIAS = 4.0
+PASSING = {"linear", "add", "self-add", "gate", "attention", "raw", "output"}  # labels of what is no end of its own
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
 BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
@@ -140,6 +141,8 @@ def above_scheme(net: Net) -> Finding | None:
     drawn = [p for p in net.weights if p.along >= BLIND and p.trainable and p.kind != "Embedding"]  # nor normalised
     wide = {p.name for p in drawn if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
     wide -= {p.name for p in drawn if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
+    states = [(p, net.named.get(p.name.replace("_ih", "_hh"), p).fan_in) for p in drawn if "_ih" in p.attribute]
+    wide -= {p.name for p, size in states if abs(3 * size * p.weight_sq - 1) < 0.1}  # of a state
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
         return None
@@ -238,7 +241,7 @@ def cannot_learn(net: Net) -> Finding | None:
     free = {p for p in stuck if p.numel > 1 and not re.search("weight|bias", p.attribute)}
     bare = (p for p in stuck if len(p.shape) > 1 or (p in free and net.siblings[p.name] not in learn))
     telling = sorted(bare, key=lambda p: p.weight_sq > 0)  # zeros first
-    if not telling:
+    if net.signals.solved or not telling:
         return _unmoved(net)
     zeros = [p.name for p in telling if p.weight_sq == 0 and len(p.shape) > 1]
     blocks = tuple(p.name for p in (*telling, *(p for p in stuck if p not in telling)))
@@ -346,9 +349,8 @@ def dead(net: Net) -> Finding | None:
 
 
 def linear_pair(net: Net) -> Finding | None:
-    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer.
-
-    What is nonlinear elsewhere learns all the same. Where nothing is, a batch normalisation is taken for linear, too.
+    """HD117: a layer reads what another one wrote, with nothing between that is not linear: both are one layer. What is
+    nonlinear elsewhere learns all the same. Where nothing is, a batch normalisation is taken for linear, too.
     """
     readers = Counter(o for layer in net.layers.values() for o in layer.sources)
     convolved = {o for layer in net.layers.values() if "Conv" in layer.kind for o in layer.sources}
@@ -376,6 +378,23 @@ def linear_pair(net: Net) -> Finding | None:
     message = f"Nothing nonlinear stands between {listed(hit)}: they do no more than one layer would."
     advice = f"Put an activation, such as a ReLU, after {next(iter(hit)).rpartition('.')[0]}."
     return Finding("HD117", "warning" if linear else "note", tuple(hit), message, advice, 1.0, 0.0)
+
+
+def one_number(net: Net) -> Finding | None:
+    """HD120: all that the outputs see of an example is one number behind a nonlinearity, and they have to tell more."""
+    sums = ((path, layer.out_gradient_sq, layer.out_gradient_total) for path, layer in net.layers.items())
+    ones, ends = {path for path, sq, total in sums if sq > 0 and math.isclose(sq, total)}, {*net.signals.sources}
+    for path in (o for o in net.hidden if o in ones - ends):
+        labels, name = {*net.layers[path].labels}, net.name_of(path)
+        if labels and not PASSING & labels and net.named[name].numel > 1 and ("relu" in labels or not ends <= ones):
+            seen, ways = set[str](), ends
+            while ways:
+                seen |= ways
+                ways = {o for way in ways - {path} for o in net.layers[way].sources} - seen
+            if path in seen and all(net.layers[o].sources and "raw" not in net.layers[o].labels for o in seen - {path}):
+                message = f"All that the outputs see of an example is the one number that {name} writes."
+                return Finding("HD120", "warning", (name,), message, "Give it more units, or leave it out.", 1.0, 0.0)
+    return None
 
 
 def one_row(net: Net) -> Finding | None:
@@ -503,5 +522,5 @@ def _is_last(net: Net, name: str) -> bool:
 RULES = (
     outliers, sibling, groups_forgotten, summed_fans, large_bias, above_scheme, norm_gain, below_epsilon,
     identical_units, cannot_learn, cancelled, undefined, dead, linear_pair, frozen, detached, left_out, unused,
-    one_row, unregistered,
+    one_number, one_row, unregistered,
 )  # fmt: skip

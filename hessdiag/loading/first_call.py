@@ -42,9 +42,8 @@ def first_call(
     model: nn.Module, first: Batch, others: Iterator[Batch], loss: str | LossFunction | None, settings: Settings, *,
     vectors: bool = False,
 ) -> Opened:  # fmt: skip
-    """What is to be measured, as a first call of a few examples shows it; inside `preserve_state`.
-
-    With `vectors`, normalisations and the like are blocks, too. Refused: nothing to measure, or an unfit loss.
+    """What is to be measured, as a first call of a few examples shows it; inside `preserve_state`. With `vectors`,
+    normalisations and the like are blocks, too. Refused: nothing to measure, or an unfit loss.
     """
     try:
         road = road_of(model, first, loss, settings)
@@ -95,10 +94,9 @@ def _nothing(model: nn.Module, skipped: Sequence[tuple[str, str]]) -> str:
 
 
 def road_of(model: nn.Module, batch: Batch, loss: str | LossFunction | None, settings: Settings) -> Road:
-    """How outputs and targets are found, as a call of a few examples shows it.
-
-    A loss is a name; `"model"` for the one that the model returns; a function of the outputs, or of whatever the model
-    returns; None for the model's own where it is a known one, else what the targets ask for.
+    """How outputs and targets are found, as a call of a few examples shows it. A loss is a name; `"model"` for the one
+    that the model returns; a function of the outputs, or of whatever the model returns; None for the model's own where
+    it is a known one, else what the targets ask for.
     """
     loss, targets = batch.loss_of(loss), batch.targets
     usual = "random-quadratic" if targets is None else "mse" if targets.is_floating_point() else "cross-entropy"

@@ -39,9 +39,8 @@ ADVICE = "name its first parameter weight, module or model, for what it is to be
 
 
 def resolve(scheme: Scheme, *, say: Say = lambda message: None) -> Callable[..., nn.Module]:
-    """A function `(model, *, generator=None)` that initialises a model in place; see `apply_function`.
-
-    The scheme is a name of `hessdiag.init`, `package.module:function` or `./file.py:function`, or a function.
+    """A function `(model, *, generator=None)` that initialises a model in place; see `apply_function`. The scheme is a
+    name of `hessdiag.init`, `package.module:function` or `./file.py:function`, or a function.
     """
     if isinstance(scheme, str) and ":" not in scheme:
         init.check_scheme(scheme)
@@ -65,9 +64,8 @@ def name_of(scheme: Scheme) -> str:
 def apply_function(
     model: nn.Module, function: NamedFunction, *, generator: Generator | None = None, say: Say = lambda message: None
 ) -> nn.Module:
-    """Initialise a model by a user's function of a weight, a module or the model, in place.
-
-    A generator seeds torch's global random state. `say` is told what the function was called with, and what it left.
+    """Initialise a model by a user's function of a weight, a module or the model, in place. A generator seeds torch's
+    global random state. `say` is told what the function was called with, and what it left.
     """
     layers = dict(settable_layers(model))  # refused before anything is changed
     before = {path: (x.weight, x.weight._version, x.weight.detach().clone()) for path, x in layers.items()}

@@ -122,10 +122,9 @@ def random_targets(y: Tensor, batch_size: int, *, loss: str | None, class_dim: i
 def read_batches(
     function: NamedFunction, *, batch_size: int, most: int | None, tally: Tally, read: Read = Batch.of, seed: int = 0
 ) -> Iterator[Batch]:
-    """The batches that a user's function gives, up to `most`; later ones are never asked for.
-
-    Of a single batch the first `batch_size` examples are taken; of several, each is taken whole. While the function
-    runs, torch's random numbers are from the seed, as where a DataLoader shuffles.
+    """The batches that a user's function gives, up to `most`; later ones are never asked for. Of a single batch the
+    first `batch_size` examples are taken; of several, each is taken whole. While the function runs, torch's random
+    numbers are from the seed, as where a DataLoader shuffles.
     """
     function.check_arguments({})
 

@@ -19,11 +19,10 @@ from hessdiag.loading.user_code import missing_file
 
 
 def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
-    """Copy the tensors of a file into a module, all of them and into all of it; say what had to be unwrapped.
-
-    The file is `.safetensors`, or `torch.save` wrote it; `"FILE:KEY"` is what is under a key in it. The network may lie
-    in a larger file or under a prefix, as torch.compile, DataParallel or Lightning save it. A module that they do not
-    fit is left as it was.
+    """Copy the tensors of a file into a module, all of them and into all of it; say what had to be unwrapped. The file
+    is `.safetensors`, or `torch.save` wrote it; `"FILE:KEY"` is what is under a key in it. The network may lie in a
+    larger file or under a prefix, as torch.compile, DataParallel or Lightning save it. A module that they do not fit is
+    left as it was.
     """
     path, _, key = (weights, "", "") if Path(weights).exists() else weights.partition(":")
     label = f"--weights {path!r}"

@@ -70,10 +70,9 @@ def find_blocks(model: nn.Module, *, vectors: bool = False) -> tuple[tuple[Block
 
 
 def parameter_slots(model: nn.Module) -> dict[str, list[tuple[str, str]]]:
-    """Each distinct parameter's name, with every distinct place `(module path, attribute)` that holds it.
-
-    A module that can be reached by two paths counts once: swapping its parameter twice would make torch's
-    `functional_call` write the swapped value into the user's model (pytorch#164759).
+    """Each distinct parameter's name, with every distinct place `(module path, attribute)` that holds it. A module that
+    can be reached by two paths counts once: swapping its parameter twice would make torch's `functional_call` write the
+    swapped value into the user's model (pytorch#164759).
     """
     slots: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for path, module in model.named_modules():  # distinct modules only

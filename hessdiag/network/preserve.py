@@ -37,9 +37,8 @@ _turns_lock = threading.Lock()
 def preserve_state(
     model: nn.Module, *, seed: int, call: Callable[[], object] | None = None, mode: str = "", loss: Any = None
 ) -> Iterator[None]:
-    """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards.
-
-    Two threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
+    """Measure inside this context: as `hessdiag.network.torch_state.measuring`, with the model restored afterwards. Two
+    threads that measure the same model take turns. Buffers, `.grad` and what a forward pass keeps in the modules'
     attributes, or in lists, dicts and caches that these hold, are put back, and weights whose `.data` it writes; one
     that writes to weights otherwise is refused. `mode` is `"train"` or `"eval"`, in both of which nothing is dropped;
     by default the mode that it is in. A `loss` with a state comes back as it was, too.
@@ -54,7 +53,6 @@ def preserve_state(
 
 def set_mode(model: nn.Module, mode: str) -> None:
     """Put a model in a mode in which nothing is dropped: the one that it trains in keeps the layers that it froze.
-
     Spectral normalisation keeps its vectors, after an iteration as in a first step. Synchronised batch normalisation
     takes the statistics of this process's batch: the other processes may not measure.
     """

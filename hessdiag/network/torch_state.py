@@ -162,9 +162,8 @@ def seed_again(seed: int) -> None:
 
 
 def seed_torch(seed: int) -> None:
-    """Seed the CPU and the CUDA devices in use.
-
-    `torch.manual_seed` asks for devices of every kind, and keeps a stack trace at each call for those not in use.
+    """Seed the CPU and the CUDA devices in use. `torch.manual_seed` asks for devices of every kind, and keeps a stack
+    trace at each call for those not in use.
     """
     torch.default_generator.manual_seed(seed)
     for device in _in_use():
@@ -223,13 +222,12 @@ WATCHED = 8  # calls of a model or its loss, in which one draws that ever does
 
 
 class _Calls:
-    """What the calls of a model and its loss find, as they do again and again what training does once.
-
-    Buffers are as the first call left them, as codes that follow what they are compared with, and weights whose `.data`
-    it wrote, as norms that are kept below a largest one or a teacher that follows; and where calls draw from generators
-    of Python or NumPy, as whether to force a teacher, or from the model's own, these are as the first one found them.
-    So are tensors in plain attributes, as a hidden state that a recurrent network takes up again, ahead of each call of
-    the model: its loss may read what that left there. Where the first call set others too, they say that it was one.
+    """What the calls of a model and its loss find, as they do again and again what training does once. Buffers are as
+    the first call left them, as codes that follow what they are compared with, and weights whose `.data` it wrote, as
+    norms that are kept below a largest one or a teacher that follows; and where calls draw from generators of Python or
+    NumPy, as whether to force a teacher, or from the model's own, these are as the first one found them. So are tensors
+    in plain attributes, as a hidden state that a recurrent network takes up again, ahead of each call of the model: its
+    loss may read what that left there. Where the first call set others too, they say that it was one.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -321,10 +319,9 @@ def _differs(p: Tensor, data: Tensor, before: Tensor) -> bool:
 
 class _Formulas(TorchFunctionMode):
     """Call formulas in place of some operations of torch, in this thread alone, while a model or a loss is called.
-
     Found with torch 2.13 on the CPU; each has a test that compares values and derivatives. While it is active,
-    attention does without its kernels for inference, which have no derivatives, and activation checkpoints keep
-    what they would compute again, by when the hooks of a measurement are gone. Dropout is off.
+    attention does without its kernels for inference, which have no derivatives, and activation checkpoints keep what
+    they would compute again, by when the hooks of a measurement are gone. Dropout is off.
     """
 
     def __init__(self, formulas: Mapping[Any, Callable[..., Any]], calls: _Calls | None = None) -> None:
@@ -358,9 +355,8 @@ INDEXING = re.compile("__[gs]etitem__|gather|scatter|index|take|embedding|entrop
 
 
 class _WithinRange(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Refuse what is out of range, as a CPU does: a kernel that meets it ends all that the process computes on CUDA.
-
-    A loss that indexes by the examples of its batch may do so, when it is called with fewer.
+    """Refuse what is out of range, as a CPU does: a kernel that meets it ends all that the process computes on CUDA. A
+    loss that indexes by the examples of its batch may do so, when it is called with fewer.
     """
 
     _should_skip_dynamo = _RefusesToDraw._should_skip_dynamo
@@ -402,17 +398,15 @@ def _saving_is_hooked() -> bool:
 
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """g v / ‖v‖, norms over every dimension but `dim`, or over all with -1.
-
-    The second derivatives of torch's own kernel are wrong: its Hessian is not symmetric.
+    """g v / ‖v‖, norms over every dimension but `dim`, or over all with -1. The second derivatives of torch's own
+    kernel are wrong: its Hessian is not symmetric.
     """
     return v * (g / v.square().sum([axis for axis in range(v.dim()) if axis != dim], keepdim=True).sqrt())
 
 
 def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
-    """x where positive, else a x, with one a for all channels or one for each.
-
-    Torch's own backward pass is wrong, or fails, inside two vmaps.
+    """x where positive, else a x, with one a for all channels or one for each. Torch's own backward pass is wrong, or
+    fails, inside two vmaps.
     """
     slope = weight.view(-1, *[1] * (input.dim() - 2)) if weight.numel() > 1 else weight.view(())
     return torch.where(input > 0, input, slope * input)
@@ -420,9 +414,8 @@ def _prelu(input: Tensor, weight: Tensor) -> Tensor:  # named as torch has them
 
 def _as_images(convolution: Callable[..., Tensor], **neutral: int) -> Callable[..., Tensor]:
     """A convolution of sequences as that of images one pixel high; `neutral` has its arguments, as they are there.
-
-    Torch's own second derivatives fail in forward mode where it takes oneDNN's kernels, as for batches in float32.
-    What it writes lies as torch's does, whatever the inputs: models take views of it.
+    Torch's own second derivatives fail in forward mode where it takes oneDNN's kernels, as for batches in float32. What
+    it writes lies as torch's does, whatever the inputs: models take views of it.
     """
 
     def convolved(input: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
@@ -436,9 +429,8 @@ def _as_images(convolution: Callable[..., Tensor], **neutral: int) -> Callable[.
 
 
 def _batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Normalise a batch of one by the formula; running statistics are left as they are.
-
-    There torch's own backward pass is wrong for gradients that come transposed, as from `flatten(2).transpose(1, 2)`.
+    """Normalise a batch of one by the formula; running statistics are left as they are. There torch's own backward pass
+    is wrong for gradients that come transposed, as from `flatten(2).transpose(1, 2)`.
     """
     given = _norm_arguments(args, kwargs)
     if len(input) != 1:

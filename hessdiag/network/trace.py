@@ -86,9 +86,8 @@ class Trace:
 def trace(
     model: nn.Module, batch: Batch, owners: Iterable[str], *, keep_outputs: bool = False, in_common: Container[str] = ()
 ) -> Trace:
-    """Run the model forward on a batch, with hooks on the modules at the paths `owners`.
-
-    Those `in_common` are embeddings that look (T,) rows up for all examples together.
+    """Run the model forward on a batch, with hooks on the modules at the paths `owners`. Those `in_common` are
+    embeddings that look (T,) rows up for all examples together.
     """
     calls: list[LayerCall] = []
     with ExitStack() as hooks:
@@ -109,7 +108,6 @@ def backpropagate(
     y: Place, edges: Sequence[GradientEdge], cotangents: Tensor, *, at_once: int | None = None
 ) -> list[Tensor | None]:
     """Back-propagate cotangents (Q, B, *out) of the outputs, `at_once` together: (Q, *shape) gradients at each edge.
-
     None where the outputs do not depend on it. In place of the outputs y may stand a place before them.
     """
     if at_once is not None and len(cotangents) > at_once:
@@ -126,9 +124,8 @@ def backpropagate(
 
 
 def gradients_of(y: Place, at: Sequence[Any], v: Tensor | None, **how: bool) -> tuple[Any, ...]:
-    """`torch.autograd.grad`, after which functions of the user's hold again what their backward pass deleted.
-
-    As that of the checkpoints in guided-diffusion does, and in many models after it.
+    """`torch.autograd.grad`, after which functions of the user's hold again what their backward pass deleted. As that
+    of the checkpoints in guided-diffusion does, and in many models after it.
     """
     root = y.node if isinstance(y, GradientEdge) else y.grad_fn
     held = [(now, dict(now)) for node in walk(root, parents_of) if (now := getattr(node, "__dict__", None)) is not None]
@@ -262,7 +259,6 @@ class _Watch:
 
     def _numbers(self, numbers: Tensor) -> Tensor:
         """Those that an embedding looks up; what it looks up once for all examples, as positions, for each of them.
-
         Else its gradient would be the sum over the examples. That the model computes the same is checked with all else.
         """
         if numbers.dim() > 1 and len(numbers) == 1:
@@ -460,10 +456,9 @@ def _read_uncalled(model: nn.Module, y: Tensor, blocks: Sequence[Block]) -> froz
 
 
 def _trace(model: nn.Module, few: Batch, blocks: Sequence[Block]) -> tuple[Trace, frozenset[str], frozenset[str]]:
-    """A traced pass of a few examples, and how embeddings are read.
-
-    Those are names of blocks that one reads in some other way than row by row of an example, and paths of embeddings
-    that look (T,) rows up for all examples: while traced, they write them for each; a model may be traced without.
+    """A traced pass of a few examples, and how embeddings are read. Those are names of blocks that one reads in some
+    other way than row by row of an example, and paths of embeddings that look (T,) rows up for all examples: while
+    traced, they write them for each; a model may be traced without.
     """
     ruled = [block for block in blocks if block.structured]
     lookups = [block for block in ruled if block.looked_up]

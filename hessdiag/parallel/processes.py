@@ -50,9 +50,8 @@ class Processes:
                 yield batch.narrow(mine.start, mine.stop)
 
     def gather(self, measure: Callable[[], T]) -> list[T]:
-        """Call `measure` on every process and return all of their results, in order.
-
-        All processes must call this equally often. What `measure` returns must be picklable and on the CPU.
+        """Call `measure` on every process and return all of their results, in order. All processes must call this
+        equally often. What `measure` returns must be picklable and on the CPU.
         """
         if self.size == 1:
             return [measure()]
@@ -112,9 +111,8 @@ def launched(device: str) -> Iterator[Processes]:
 
 
 class TrialFile:
-    """Finished trials in a file, which is made when missing.
-
-    `of` is what they are of, such as model and seed: a file of something else is refused.
+    """Finished trials in a file, which is made when missing. `of` is what they are of, such as model and seed: a file
+    of something else is refused.
     """
 
     def __init__(self, path: str | os.PathLike[str], of: Mapping[str, str], processes: Processes = ALONE) -> None:

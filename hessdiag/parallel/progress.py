@@ -20,7 +20,6 @@ _SHOWN: ContextVar[Callable[[str], None] | None] = ContextVar("progress display"
 @contextmanager
 def showing(progress: Progress, *, title: str, total: int | None = None) -> Iterator[None]:
     """Show the steps that `announce` and `advance` name inside this context, `total` in all or as each phase announces.
-
     `progress` is None for a line in a terminal of what takes longer than a second, and elsewhere for one now and then
     of what takes longer than ten; True for a line a step; False for silence; or a function of each step's name.
     """

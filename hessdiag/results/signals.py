@@ -163,6 +163,8 @@ class Signals(Record):
         fitted_loss: the least loss that steps of training on this batch led to, where they were taken.
         fitted: the gravest finding about the network after those steps, if that loss is about the first one.
         stuck: whether another loss sends the outputs no gradient, though it is lower for others.
+        settled: by how much of itself the loss rises once layers at an end of tanh or sigmoid write numbers of size 1.
+        solved: whether the loss is zero, with no gradient that Adam would follow, and not so at other weights.
         swing: the largest change of another loss, relative to itself, as outputs are random, large or fitted.
         learnable: by how much of its size the loss falls below that of constant outputs, once each example has its own.
         agrees: correlation of the targets with how outputs move as such a loss falls.
@@ -223,6 +225,8 @@ class Signals(Record):
     fitted_loss: float = math.nan
     fitted: Finding | None = None
     stuck: bool = False
+    solved: bool = False
+    settled: float = 0.0
     swing: float = math.nan
     learnable: float = math.nan
     agrees: float = math.nan

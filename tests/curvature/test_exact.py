@@ -32,9 +32,8 @@ def loss_and_targets(name: str, outputs: int, batch: int):
 
 def dense_maps(matrix: str, *problem) -> dict[str, tuple[np.ndarray, list[float]]]:
     """By view, the map of a model, its data, a loss written out and names: every example's own matrix, and their mean;
-    with each the traces of the mean's diagonal blocks.
-
-    Of a loss that is a mean over examples that do not see one another, the batch has the mean of their matrices.
+    with each the traces of the mean's diagonal blocks. Of a loss that is a mean over examples that do not see one
+    another, the batch has the mean of their matrices.
     """
     model, x, t, loss, names = problem
     own = [DENSE[matrix](model, x[b : b + 1], None if t is None else t[b : b + 1], loss, names) for b in range(len(x))]

@@ -1,7 +1,6 @@
-"""Losses of every kind against dense float64 autograd: right or refused, in both views, for both matrices.
-
-A loss is a line of `LOSSES`: what `diagnose` is given, what it is of, and, where that is a name, the same in torch. It
-is in `COMPARE` where it compares the examples of a batch, in `LINEAR` where it has no Gauss-Newton matrix.
+"""Losses of every kind against dense float64 autograd: right or refused, in both views, for both matrices. A loss is a
+line of `LOSSES`: what `diagnose` is given, what it is of, and, where that is a name, the same in torch. It is in
+`COMPARE` where it compares the examples of a batch, in `LINEAR` where it has no Gauss-Newton matrix.
 """
 
 import math

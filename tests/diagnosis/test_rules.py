@@ -87,24 +87,23 @@ def bias(value: float) -> Signals:
     return plus(layer_of("x_sq", "l2")(0.1), parameters=(vector("l2.bias", weight_sq=value),))
 
 
+FLAT = {"l1": {"saturated": 0.6}}
 # rule, signals for a number, a number that is silent and one that speaks
 CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD101", lambda v: network(initial_loss=2.3 * v), 1.98, 2.02),
     ("HD101", lambda v: network(initial_loss=2.3 * v, loss_kind="mse"), 2.98, 3.02),
     ("HD102", lambda v: network(layers={"head": {"x_sq": 1e-3, "x_varies": v / 1e-3}}), 1.02e-11, 0.98e-11),
     ("HD102", lambda v: network(layers={"l2": {"out_varies": v}, "head": {"x_varies": v}}), 0.5, 0.0),
-    ("HD103", chain, 0.98e4, 1.02e4),
-    ("HD104", residual, 29.5, 30.5),
+    ("HD103", chain, 0.98e4, 1.02e4), ("HD104", residual, 29.5, 30.5),
     ("HD105", lambda v: network(loss_kind="other", pull=v), 999.0, 1001.0),
     ("HD105", lambda v: network(layers={"l0": {"x_varies": v}}), 1.1e-3, 0.9e-3),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": 200.0, "x_varies": v}}), 0.0, 0.1),
     ("HD113", lambda v: network(dropped="drop", dropped_share=v), 0.89, 0.91),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": v}}), 99.0, 101.0),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": v, "out_varies": 1e-3}}), 1.1e-5, 0.9e-5),
-    ("HD106", layer_of("saturated"), 0.49, 0.51),
-    ("HD107", sines, 1.02, 0.98),
-    ("HD107", lambda v: sines(2.0, v), 6.2, 6.4),
-    ("HD109", below_eps, 0.26, 0.24),
+    ("HD106", layer_of("saturated"), 0.49, 0.51), ("HD106", lambda v: network(settled=v, layers=FLAT), 0.11, 0.09),
+    ("HD107", sines, 1.02, 0.98), ("HD107", lambda v: sines(2.0, v), 6.2, 6.4),
+    ("HD109", below_eps, 0.26, 0.24), ("HD205", bias, 3.95, 4.05),
     ("HD110", lambda v: relabelled(layer_of("x_varies", "l2")(v), "relu", "softmax", paths=("l1",)), 1.1e-3, 0.9e-3),
     ("HD112", layer_of("peaked"), 0.09, 0.11),
     ("HD113", lambda v: network(loss_kind="other", outweighs=v, sources=("l4", "head")), 1.9, 2.1),
@@ -114,19 +113,15 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD201", lambda v: network(weights={"l2": {"kurtosis": v, "largest": 9.0}}), 9.8, 10.2),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 8.95, 9.05),
     ("HD202", lambda v: network(weights={"l2": {"weight_sq": 0.2 / v}}), 8.95, 9.05),
-    ("HD204", grouped, 16 / 2.6, 16 / 2.4),
-    ("HD204", grouped, 16 * 2.6, 16 * 2.4),
-    ("HD205", bias, 3.95, 4.05),
+    ("HD204", grouped, 16 / 2.6, 16 / 2.4), ("HD204", grouped, 16 * 2.6, 16 * 2.4),
     ("HD205", lambda v: plus(network(), parameters=(vector("l2.bias", weight_sq=9.0, median_sq=v),)), 3.95, 4.05),
     ("HD205", lambda v: plus(layer_of("x_sq", "l2")(1 / v), parameters=(vector("l2.bias", weight_sq=9.0),)), 0.88, 0.9),
     ("HD206", lambda v: network(weights={"l2": {"weight_sq": 0.82, "along": v}}), 0.9e-6, 1.1e-6),
     ("HD206", lambda v: network(weights={"l2": {"weight_sq": 0.2 * v}}), 3.95, 4.05),
-    ("HD207", gain, 49.5, 50.5),
-    ("HD207", lambda v: gain(1 / v), 49.5, 50.5),
+    ("HD207", gain, 49.5, 50.5), ("HD207", lambda v: gain(1 / v), 49.5, 50.5),
     ("HD207", lambda v: plus(network(), parameters=(vector("gamma", weight_sq=v, uses=("branch",)),)), 49.5, 50.5),
-    ("HD208", weights_of("unlike"), 1.1e-9, 0.9e-9),
+    ("HD208", weights_of("unlike"), 1.1e-9, 0.9e-9), ("HD115", grown_behind, 29.0, 31.0),
     ("HD113", lambda v: network(bounded="softmax", floor=v, sources=("head",)), 0.24, 0.26),
-    ("HD115", grown_behind, 29.0, 31.0),
     ("HD105", lambda v: network(loss_kind="mse", chance_loss=v, initial_loss=v), 990.0, 1010.0),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("astray",)),
     ("HD114", lambda v: relabelled(network(), "relu", *v, paths=("l2",)), (), ("mixed",)),
@@ -144,10 +139,9 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD121", lambda v: network(initial_loss=2.0, fitted_loss=v), 2.05, 2.03),  # it rises
     ("HD405", lambda v: network(weights={"l2": {"uses": ("lookup",), "rows": v}}), 2, 1),
     ("HD405", lambda v: network(examples=v, weights={"l2": {"uses": ("lookup",), "rows": 1}}), 1, 2),
-    ("HD401", weights_of("gradient"), "some", "zero"),
+    ("HD401", weights_of("gradient"), "some", "zero"), ("HD403", weights_of("gradient"), "some", "none"),
     ("HD402", layer_of("on_share", "l2"), 0.03, 0.02),
-    ("HD403", weights_of("gradient"), "some", "none"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("rule", "make", "below", "above"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
@@ -566,6 +560,7 @@ def coded(m: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 X, T = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)), torch.arange(16) % 3
+W = torch.randn(16, 1, 17, generator=torch.Generator().manual_seed(0)).cumsum(2)
 VIDEO = torch.randn(4, 3, 5, 6, generator=torch.Generator().manual_seed(2))
 OTHER = (WORDS := torch.randint(1, 9, (16, 8), generator=torch.Generator().manual_seed(3))).roll(3, 1)
 
@@ -1165,6 +1160,22 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
     ("logits near zero beside a sigmoid", lambda: net(lambda m, x: (m.f(x).sigmoid(), m.g(x) / 9 + 0.5), f=nn.Linear(4,
         1), g=nn.Linear(4, 1)), (X, X[:, :1].gt(0).float()), lambda y, t: F.binary_cross_entropy(y[0], t) +
         F.binary_cross_entropy_with_logits(y[1], t), ""),
+    *((f"samples behind {pad}, {loss}", lambda pad=pad, n=n: nn.Sequential(nn.ConstantPad1d(pad, 0.0), nn.Conv1d(1, 8,
+        3), nn.Tanh(), nn.Conv1d(8, n, 1)), (W[..., :-1], t), loss, said) for pad, said in (((2, 0), ""), ((1, 1),
+        "HD116")) for n, t, loss in ((1, W[..., 1:], "mse"), (5, W[:, 0, 1:].clamp(0, 4).long(), "cross-entropy"))),
+    *((f"a mean {kind}", lambda: nn.Linear(4, 1), (X, X[:, :1].sin()), loss, said) for kind, loss, said in (
+        ("error", lambda y, t: (y - t).mean(), "HD113"), ("distance", lambda y, t: (y - t).abs().mean(), ""))),
+    *((f"{n} units before the head", lambda n=n: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, n), nn.Tanh(),
+        nn.Linear(n, 3)), (X, T), None, said) for n, said in ((8, ""), (1, "HD120"))),
+    ("a margin that is met", lambda: net(lambda m, x: (1 - 1e6 * m.f(x).square()).relu().mean(), f=nn.Linear(4, 1)),
+        (X, None), "model", ""),
+    ("a recurrence of two units", lambda: net(lambda m, x: m.h(m.r(m.b(m.a(x).relu()).expand(2, 16, 99))[0][-1]),
+        a=nn.Linear(4, 99), b=nn.Linear(99, 99), r=nn.GRU(99, 2), h=nn.Linear(2, 3)), (X, T), None, ""),
+    ("boxes that match no target", lambda: net(lambda m, x: (m.f(x), torch.cat([m.a(x), m.b(x)], 1)), f=nn.Linear(4, 3),
+        a=nn.Linear(4, 3), b=nn.Linear(4, 3)), (X, T), lambda y, t: F.cross_entropy(y[0], t) + y[1][torch.arange(len(t)
+        ), t].square().mean(), ""),
+    ("energies below their targets'", lambda: nn.Linear(4, 64), (X, torch.randn(16, 64).sign() * torch.linspace(3, 3.5,
+        16)[:, None]), lambda y, t: (y.square().mean(1) - t.square().mean(1)).abs().mean(), ""),
     ("two views", lambda: net(lambda m, x, z: torch.stack([m.f(x), m.f(z)]), f=nn.Linear(4, 3)), ((X, X
         + 0.1), T), lambda y, t: F.cross_entropy(y[0], t) + F.cross_entropy(y[1], t), ""),
     *((f"values clipped around {mean}", lambda: nn.Linear(4, 1), (X, mean + X[:, :1].sin()), lambda y, t: torch.maximum(

@@ -130,10 +130,9 @@ def _masked(scores: Scores, visible: Tensor) -> Scores:
 
 
 def concentration(variance: float, keys: int, freedom: float = math.inf) -> tuple[Tensor, ...]:
-    """P, F, τ, E[(Σ A²)²], E Σ A³ and E Σ A⁴ for 1, 2, ... `keys` keys, each (keys,).
-
-    Scores of a row are N(0, χ `variance`) with χ of that row, a mean of `freedom` squared Gaussians. Without variance
-    they are 1/m, 1/m - 1/m², 1, 1/m², 1/m² and 1/m³.
+    """P, F, τ, E[(Σ A²)²], E Σ A³ and E Σ A⁴ for 1, 2, ... `keys` keys, each (keys,). Scores of a row are N(0, χ
+    `variance`) with χ of that row, a mean of `freedom` squared Gaussians. Without variance they are 1/m, 1/m - 1/m², 1,
+    1/m², 1/m² and 1/m³.
     """
     rows = min(max(DRAWN // keys, 64), 4096)
     level = (torch.arange(rows, dtype=torch.float64) + 0.5) / rows

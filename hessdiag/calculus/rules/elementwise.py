@@ -115,9 +115,8 @@ def _beside(g: Gradient, x: Activation, other: Activation) -> Gradient:
 
 
 def of_angle(call: Call) -> Step:
-    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device.
-
-    Of an activation, as in SIREN, they are a nonlinearity.
+    """E[cos²] = E[sin²] = 1/2: rotations by position, whose numbers are not known on the meta device. Of an activation,
+    as in SIREN, they are a nonlinearity.
     """
     if isinstance(read := call.values[call.ref("self").name], Activation) and not read.parameter:
         return nonlinearity(call, f"sine: {NOT_IN_PAPER}")

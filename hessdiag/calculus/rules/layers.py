@@ -71,9 +71,8 @@ def add_bias(y: Activation, bias: Activation | None) -> Activation:
 
 
 def convolution(call: Call) -> Step:
-    """E[y²] = n k² E[W²] E[x²]; E[Δx²] = ρ'² n' k² E[W²] E[Δy²] / ρ² (Eqs. of the appendix).
-
-    `kernel` counts for every position the taps that fall inside the image, and for every input the outputs it reaches.
+    """E[y²] = n k² E[W²] E[x²]; E[Δx²] = ρ'² n' k² E[W²] E[Δy²] / ρ² (Eqs. of the appendix). `kernel` counts for every
+    position the taps that fall inside the image, and for every input the outputs it reaches.
     """
     x, w = call.activation("input"), call.activation("weight")
     if not w.parameter:
@@ -88,9 +87,8 @@ def convolution(call: Call) -> Step:
 
 
 def _with_borders(call: Call, x: Activation, w: Activation) -> tuple[Tensor, Back, float]:
-    """E[y²], the way back, and what is left of a correlation between positions, with taps counted at borders.
-
-    Two outputs are as alike as the inputs that they read with the same taps, and back: a stride apart none may be.
+    """E[y²], the way back, and what is left of a correlation between positions, with taps counted at borders. Two
+    outputs are as alike as the inputs that they read with the same taps, and back: a stride apart none may be.
     """
     groups, w_sq = call.arguments["groups"], average(w.sq)
     kernel, space, positions = w.sq.shape[2:], x.sq.shape[2:], call.shape[2:]
@@ -135,9 +133,8 @@ def _to_channels(sq: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def embedding(call: Call) -> Step:
-    """E[y²] = E[W²]; two positions are alike where they read the same row, or rows that are alike.
-
-    Token ids without numbers are drawn independently; positions are the same for every example.
+    """E[y²] = E[W²]; two positions are alike where they read the same row, or rows that are alike. Token ids without
+    numbers are drawn independently; positions are the same for every example.
     """
     w, ref = call.activation("weight"), call.ref("indices")
     indices, numbers = call.values[ref.name], call.numbers.get(ref.name)

@@ -123,9 +123,8 @@ def pad(call: Call) -> Step:
 
 
 def average_pool(call: Call) -> Step:
-    """E[y²] = E[x²] / K of K i.i.d. entries, E[Δx²] = E[Δy²] / K² (appendix).
-
-    `kernel`: E[y²] = ((1 - c) E[x²] + c E[x²] K) / K with c the correlation between positions.
+    """E[y²] = E[x²] / K of K i.i.d. entries, E[Δx²] = E[Δy²] / K² (appendix). `kernel`: E[y²] = ((1 - c) E[x²] + c
+    E[x²] K) / K with c the correlation between positions.
     """
     x = call.at(call.first)
     count = _entries_of_window(call) if "kernel_size" in call.arguments else x.sq.numel() / math.prod(call.shape)  # K
@@ -155,9 +154,8 @@ def mean(call: Call) -> Step:
 
 
 def max_pool(call: Call) -> Step:
-    """No rule in the paper. `paper` lets E[x²] pass and shares the gradient among the K entries.
-
-    `kernel`: moments of the largest of K equally correlated Gaussians, seen through the nonlinearity before it.
+    """No rule in the paper. `paper` lets E[x²] pass and shares the gradient among the K entries. `kernel`: moments of
+    the largest of K equally correlated Gaussians, seen through the nonlinearity before it.
     """
     x, ref, shape = call.at(call.first), call.first, call.shape
     note = f"max pooling: {NOT_IN_PAPER}"
