@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hessdiag.arguments import one_line
+from hessdiag.arguments import is_finite, one_line
 from hessdiag.data.batch import IGNORED, Form, Layout, mapped
 from hessdiag.data.seeds import Noise, stream, user_code
 from hessdiag.derivatives.targets import check_values, class_dimension, cut_short, is_like_outputs, required
@@ -352,10 +352,10 @@ class CallableLoss(Loss):
             if not (len(values) and self.is_mean(y, targets)):
                 raise self._unusable(y, targets, error) from error
         self._check_whole(y, targets)
-        if not bool(values.isfinite().all()):
+        if not is_finite(values):
             if len(y) > 1 and not bool(self.of_all(y, targets).isfinite()):
                 why = "look for targets that are NaN or infinite, and leave them out"
-                if targets is None or bool(targets.isfinite().all()):
+                if targets is None or is_finite(targets):
                     why = first_broken(lambda: self.of_all(y, targets))
                 raise HessdiagError(f"the loss {self.name!r} is NaN or infinite: {why}")
             how = "pass per='batch' (--per batch)"

@@ -115,6 +115,6 @@ def check_finite(model: nn.Module, batch: Batch, y: Tensor) -> None:
     if any(bool(value.isnan().any()) for value in batch.tensors):
         raise HessdiagError("inputs hold NaN, which the model does not replace: clean the data first")
     what, how = "NaN or infinite outputs", ""
-    if bool(y[y != -math.inf].isfinite().all()):
+    if is_finite(y[y != -math.inf]):
         what, how = "outputs of -inf", "; mask with a number, not -inf"
     raise HessdiagError(f"the model returned {what}: {first_broken(lambda: batch.run(model), model)}{how}")

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hessdiag.arguments import is_finite
 from hessdiag.data.batch import Batch, Layout
 from hessdiag.data.seeds import stream
 from hessdiag.derivatives.losses import CallableLoss, Loss
@@ -64,7 +65,7 @@ def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
     own, noise = of(y), noise_like(y, part)
     like = targets.roll(1, 0).to(y) if targets.shape == y.shape else wide  # not all below, where a distance is linear
     before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, like, noise, FAR * noise))]
-    before = [(z, now) for z, now in before if all(bool(each.isfinite().all()) for each in now)]
+    before = [(z, now) for z, now in before if all(map(is_finite, now))]
     first = torch.cat([y[1:2], y[1:]])
 
     def differs(theirs: Tensor) -> bool:

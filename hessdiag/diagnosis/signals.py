@@ -425,24 +425,24 @@ class SignalPass:
             opened = asleep
         return dict.fromkeys(opened, "later"), gradients, elsewhere
 
+    def _loss_with(self, others: Parameters, loss: Loss) -> float:
+        with suppress(*REFUSALS), holding(self.model, others):
+            return float(loss.of_all(self.part.call(self.model), self.part.targets).detach())
+        return math.nan
+
     def _is_solved(self, gradients: Gradients, loss: Loss) -> bool:
         """Whether a loss of zero has no gradient, and is none of small weights."""
-        small = {name: nn.Parameter(SMALL * p) for name, p in self.parameters.items()}
-        if all(g is None or largest_entry(g) < ADAM for g in gradients.values()):
-            with suppress(*REFUSALS), holding(self.model, small):
-                return bool(loss.of_all(self.part.call(self.model), self.part.targets))
-        return False
+        flat = all(g is None or largest_entry(g) < ADAM for g in gradients.values())
+        return flat and abs(self._loss_with({n: nn.Parameter(SMALL * p) for n, p in self.parameters.items()}, loss)) > 0
 
     def _settled(self, layers: Sequence[LayerSignals], loss: Loss, initial: float) -> float:
         """By how much of itself the loss rises once layers at an end of tanh or sigmoid write numbers of size 1."""
         ends = {o.path: o.out_sq**-0.5 for o in layers if o.saturated > SATURATED and o.out_sq > 1}
         named = ((name, name.rpartition(".")[0], p) for name, p in self.parameters.items())
         small = {name: nn.Parameter(ends[o] * p) for name, o, p in named if o in ends}
-        with suppress(*REFUSALS), holding(self.model, small):
-            if small and not isinstance(loss, RandomQuadratic):  # which has a random sign
-                now = loss.of_all(self.part.call(self.model), self.part.targets).detach()
-                return (float(now) - initial) / max(abs(initial), TINY)
-        return 0.0
+        if not small or isinstance(loss, RandomQuadratic):  # which has a random sign
+            return 0.0
+        return (self._loss_with(small, loss) - initial) / max(abs(initial), TINY)
 
     def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""

@@ -21,7 +21,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from hessdiag import init
-from hessdiag.arguments import few, kind_of
+from hessdiag.arguments import few, is_finite, kind_of
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import NamedFunction, foreign_code, load_function
 from hessdiag.network.blocks import is_linear, settable_layers, stores_inputs_first, swap_inputs_and_outputs
@@ -83,7 +83,7 @@ def apply_function(
     for path, (weight, *_) in before.items():
         now, shape = getattr(modules.get(path), "weight", None), tuple(weight.shape)
         kept = isinstance(now, nn.Parameter) and tuple(now.shape) == shape and now.is_floating_point()
-        if not kept or not bool(modules[path].weight.isfinite().all()):
+        if not kept or not is_finite(modules[path].weight):
             what = f"{function.label} left {path!r} without a weight of shape {shape} and finite real numbers"
             raise HessdiagError(f"{what}: change weights in place")
     left = [path for path, was in before.items() if _is_unchanged(modules[path].weight, *was)]

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hessdiag.arguments import did_you_mean, few, one_line
+from hessdiag.arguments import did_you_mean, few, is_finite, one_line
 from hessdiag.errors import HessdiagError
 from hessdiag.loading.user_code import missing_file
 
@@ -33,7 +33,7 @@ def load_weights(module: nn.Module, weights: str) -> tuple[str, ...]:
     for name, value in tensors.items():
         if value.layout is not torch.strided or value.is_quantized or value.is_complex() or value.is_meta:
             raise HessdiagError(f"{label}: {name!r} is not a dense tensor of real numbers")
-        if value.is_floating_point() and not bool(value.float().isfinite().all()):
+        if value.is_floating_point() and not is_finite(value.float()):
             raise HessdiagError(f"{label}: {name!r} holds NaN or infinite values, take an earlier checkpoint")
         ours = own.get(name, value)
         if value.shape != ours.shape or value.is_floating_point() != ours.is_floating_point():
