@@ -49,8 +49,7 @@ def documents() -> list[str]:
 
 
 def fences(page: str) -> Iterator[Fence]:
-    text = read(page)
-    end = 0
+    text, end = read(page), 0
     for match in FENCE.finditer(text):
         line = text.count("\n", 0, match.start("language")) + 1
         follows = end > 0 and not text[end : match.start()].strip()

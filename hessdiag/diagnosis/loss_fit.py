@@ -567,12 +567,10 @@ def _sees_next(model: nn.Module, part: Batch) -> bool:
 
 def _is_its_own(gradients: Tensor, values: Tensor) -> bool:
     """Whether gradients (places, N) are of each place, not of a mean, size or deviation of all that it is scaled by."""
-    if not bool(gradients[:1].any()):
-        return False
     g, x = gradients.double().T.unsqueeze(2), values.double().T  # (N, places, 1), (N, places)
     known = torch.stack([torch.ones_like(x), x, x.sign()], dim=2)
     left = g - known @ (torch.linalg.pinv(known) @ g)  # signs may be all the same
-    return bool((left.square().sum(1) > SLIGHTLY * g.square().sum(1)).any())
+    return bool(gradients[:1].any() and (left.square().sum(1) > SLIGHTLY * g.square().sum(1)).any())
 
 
 def _rises(targets: Tensor, values: Tensor) -> bool:

@@ -63,7 +63,7 @@ def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
     low, high = (float(bound) for bound in targets.aminmax()) if targets.is_floating_point() else (0.0, 1.0)
     wide = low + (high - low) * torch.rand(y.shape, generator=stream(0, "outputs like targets")).to(y)
     own, noise = of(y), noise_like(y, part)
-    like = targets.roll(1, 0).to(y) if targets.shape == y.shape else wide  # not all below, where a distance is linear
+    like = torch.cat([targets.roll(1, 0)[: len(y) // 2].to(y), y[len(y) // 2 :]]) if targets.shape == y.shape else wide
     before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, like, noise, FAR * noise))]
     before = [(z, now) for z, now in before if all(map(is_finite, now))]
     first = torch.cat([y[1:2], y[1:]])

@@ -398,7 +398,8 @@ class SignalPass:
         model, part = self.model, self.part
         weights = {n: p for n, p in self.parameters.items() if self.trainable[n] and gradients[n] is not None}
         asleep, opened, elsewhere = {n for n in weights if _state(gradients[n]) == "zero"}, set[str](), set[str]()
-        asleep = set() if all("bias" in name for name in asleep) else asleep  # ahead of a normalisation, say
+        if all("bias" in n.rpartition(".")[2] and self.parameters[n].dim() < 2 for n in asleep):
+            asleep = set()  # as ahead of a normalisation, which takes them away
 
         def within(others: AbstractContextManager[None]) -> Gradients:
             with others:

@@ -67,8 +67,7 @@ def kernel_of(H: torch.Tensor, fixed: int) -> torch.Tensor:
 @pytest.mark.parametrize("fixed", [0, 1, 3])
 def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
     """Means over pairs, and over pairs of pairs that share no direction."""
-    generator = torch.Generator().manual_seed(1)
-    q = 5
+    generator, q = torch.Generator().manual_seed(1), 5
     X = torch.randn(2, 3, q + fixed, q + fixed, generator=generator, dtype=torch.float64)
     found = pair_statistics(X, fixed)
     ordered = list(permutations(range(q), 2))

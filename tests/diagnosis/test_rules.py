@@ -1165,6 +1165,9 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         "HD116")) for n, t, loss in ((1, W[..., 1:], "mse"), (5, W[:, 0, 1:].clamp(0, 4).long(), "cross-entropy"))),
     *((f"a mean {kind}", lambda: nn.Linear(4, 1), (X, X[:, :1].sin()), loss, said) for kind, loss, said in (
         ("error", lambda y, t: (y - t).mean(), "HD113"), ("distance", lambda y, t: (y - t).abs().mean(), ""))),
+    ("the size of a mean error", lambda: nn.Linear(4, 2), (X, X[:, :2]), lambda y, t: (y - t).mean().abs(), "HD113"),
+    ("a net called a bias behind a zero gate", lambda: net(lambda m, x: m.f(x) + m.gate * m.bias_net(x), f=nn.Linear(
+        4, 3), bias_net=nn.Linear(4, 3), gate=nn.Parameter(torch.zeros(3))), (X, T), None, ""),
     *((f"{n} units before the head", lambda n=n: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, n), nn.Tanh(),
         nn.Linear(n, 3)), (X, T), None, said) for n, said in ((8, ""), (1, "HD120"))),
     ("a margin that is met", lambda: net(lambda m, x: (1 - 1e6 * m.f(x).square()).relu().mean(), f=nn.Linear(4, 1)),

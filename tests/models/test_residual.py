@@ -181,8 +181,7 @@ def test_lenet_is_relu_between_five_products_and_perceptrons_flatten_images() ->
         h = (h @ weight.T).clamp(min=0)
     torch.testing.assert_close(model(x), h @ W[4].T, rtol=1e-12, atol=1e-12)
     assert bool((model(x) < 0).any())
-    model = mlp([12, 2])
-    x = torch.randn(5, 3, 2, 2)
+    model, x = mlp([12, 2]), torch.randn(5, 3, 2, 2)
     assert torch.equal(model(x), model(x.reshape(5, 12)))
 
 

@@ -206,8 +206,7 @@ def test_a_measurement_waits_until_it_has_been_earned() -> None:
 @pytest.mark.parametrize("each", [0.01, 0.3, 4.0])
 @pytest.mark.parametrize("every", [1, 10])
 def test_measurements_keep_to_their_share_from_the_second_on(overhead: float, each: float, every: int) -> None:
-    run = Training(overhead=overhead, each=each, every=every)
-    measured = 0
+    run, measured = Training(overhead=overhead, each=each, every=every), 0
     for _ in range(2000):
         measured += len(run.run(1))
         if measured > 1:
