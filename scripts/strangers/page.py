@@ -89,7 +89,7 @@ def counts(now: Mapping[str, Mapping[str, Any]], first: Mapping[str, Mapping[str
 
 PRACTISED = {  # folders
     "from memory": {*"efux"},
-    "after reports": {*"abcdghjlmnopqrstvwyz", "ab", "ac", "ad", "ae", "af", "ag", "ah", "ai", "aj", "ak", "al"},
+    "after reports": {*"abcdghjlmnopqrstvwyz", "ab", "ac", "ad", "ae", "af", "ag", "ah", "ai", "aj", "ak", "al", "am"},
     "slips of one line": {*"ik"},
 }
 

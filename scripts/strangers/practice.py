@@ -4,7 +4,7 @@
     python scripts/strangers/practice.py vit dlrm   # some
 
 Their authors wrote them from memory, as tutorials and repositories have them (e, f, u, x), after public reports (a-d,
-g, h, j, l-t, v, w, y, z, ab-al), or as well-known networks with slips of one line (i, k), without sight of the rules
+g, h, j, l-t, v, w, y, z, ab-am), or as well-known networks with slips of one line (i, k), without sight of the rules
 and of what they say of any network; they trained both twins for 150 steps on fresh batches, noted what share of the
 healthy one's progress it costs, and judged whether the guilty layer is named ("named": first, three, no). That, and
 what was said at first, stays here.
