@@ -447,5 +447,4 @@ def measured_inputs(x: Tensor) -> InputMoments:
         return sq, 0.0
     cross = (values.sum(0).square() - values.square().sum(0)).mean() / (size * (size - 1))
     shared = min(max(float(cross) / sq, 0.0), 1.0)
-    noise = 3 / math.sqrt(values.shape[1] * size * (size - 1) / 2)  # of the correlation of independent examples
-    return sq, shared if shared > noise else 0.0
+    return sq, shared if shared > 3 / math.sqrt(values.shape[1] * size * (size - 1) / 2) else 0.0  # not independent

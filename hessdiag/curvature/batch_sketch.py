@@ -56,8 +56,7 @@ def sketch_per_batch(
     problem: Problem, memory: MemoryBudget, *, rtol: float | None = None, max_products: int = 400, seed: int = 0,
 ) -> Curvature:  # fmt: skip
     """‖G_ij‖_F² of the batch-mean loss for all blocks. `rtol` is the relative standard error of the weight blocks'
-    diagonal, of which a first sketch tells how many directions it takes, None for the default number; `max_products`
-    may be sent back in all, per example.
+    diagonal, None for the default number of directions; `max_products` may be sent back in all, per example.
     """
     size, own = problem.batch.size, [i for i, block in enumerate(problem.blocks) if block.kind == "weight"]
     if GROUP * WORKING * problem.shape.bytes_per_example(LEAST * sides_of(problem.loss)) > memory.total:

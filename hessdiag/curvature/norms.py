@@ -161,14 +161,10 @@ def two_stages(
 
 
 def times_wanted(value: Array, stderr: Array, rtol: float) -> float:
-    """How many times the samples of a first stage, of `value` and `stderr` (L,), bring all blocks to a relative `rtol`.
-
-    The variance falls like 1/samples.
-    """
+    """How many times the samples of a first stage, of `value` and `stderr` (L,), bring all to a relative `rtol`."""
     lost = stderr >= np.abs(value)  # the estimate is noise: so is what it says of itself
     relative = np.where(lost, 1.0, stderr / np.where(lost, 1.0, np.abs(value)))
-    relative = relative[np.isfinite(relative) & (stderr > 0)]
-    return float((MARGIN * relative.max(initial=0.0) / rtol) ** 2)
+    return float((MARGIN * relative[np.isfinite(relative) & (stderr > 0)].max(initial=0.0) / rtol) ** 2)
 
 
 # Sums over pairs of random directions, with unbiased variances (Hoeffding 1948, U-statistics of order 2).

@@ -47,10 +47,7 @@ Group = tuple[slice, dict[str, Any]]  # rows of a block, and its name, shape and
 
 
 def parts_of(model: nn.Module, blocks: Sequence[Block], split: str | None) -> list[Part]:
-    """Blocks as parts of their own, and those that pack what `split` names in pieces, where that is certain.
-
-    A `split` of one kind that no block has is refused.
-    """
+    """Blocks as parts of their own, or, where certain, the pieces that `split` names; refused where no block has it."""
     parts = [part for block in blocks for part in _pieces(model, block, split) or [Part(block.name, block)]]
     if split not in (None, "auto") and len(parts) == len(blocks):
         known = "nn.MultiheadAttention, GPT-2 and experts of transformers, qkv of timm"

@@ -507,9 +507,7 @@ class Batch:
         return False
 
     def one_after_the_other(self, model: nn.Module, returned: Tensor, *around: AbstractContextManager[Any]) -> bool:
-        """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake, or of
-        steps: the model is called, with the contexts `around` it, where they may.
-        """
+        """Whether outputs (k · B, ...) run over the examples of one input, then of the next, as of real and fake."""
         count = self.rows or 1
         if count < 2 or self.as_one or returned.dim() > 2 or not shares_dimension(returned, count):
             return False

@@ -28,9 +28,8 @@ _here = threading.local()
 
 
 def stream(seed: int, purpose: str) -> torch.Generator:
-    """A CPU generator for one purpose, such as `"loss"` or `"inputs"`. Two purposes must never share a stream: weights
-    and inputs drawn from the same numbers would be correlated. The pair is hashed to 32 bits because torch's CPU
-    generator ignores the higher bits of its seed.
+    """A CPU generator for one purpose, such as `"loss"` or `"inputs"`: weights and inputs of one stream would be
+    correlated. The pair is hashed to 32 bits, as torch's CPU generator ignores the higher bits of its seed.
     """
     return torch.Generator().manual_seed(_number(seed, purpose))
 
@@ -40,9 +39,8 @@ def _number(seed: int, purpose: str) -> int:
 
 
 def gaussians(seed: int, purpose: str, examples: Collection[int], shape: tuple[int, ...]) -> Tensor:
-    """N(0, 1) numbers for each example, (shape[0], B, *shape[1:]), on the CPU. What an example is given does not depend
-    on the examples that are measured together with it: it has a stream of its own, or where that would give few
-    numbers, its place in one that neighbours share.
+    """N(0, 1) numbers for each example, (shape[0], B, *shape[1:]), on the CPU, whatever other examples are measured
+    with it: it has a stream of its own, or where that would give few numbers, a place in one that neighbours share.
     """
     generator = torch.Generator()  # one for all: to make one takes as long as to draw
     count, *rest = shape

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from hessdiag.data.batch import Batch
 from hessdiag.derivatives.jacobians import DenseJacobian, Jacobian, LookupJacobian, LowRankJacobian, fitting, merge
 from hessdiag.derivatives.losses import Loss
+from hessdiag.errors import CoupledError
 from hessdiag.network.blocks import CONVOLUTIONS, Block, block_parameter, parameter_slots
 from hessdiag.network.preserve import caches_of, emptied
 from hessdiag.network.torch_state import jvp
@@ -37,9 +38,8 @@ def block_vjps(
     at_once: int | None = None,
 ) -> Iterator[Jacobian | None]:  # fmt: skip
     """For each block, cotangent^T ∂y/∂W of C cotangents (C, B, *out) for B examples; None where y does not depend on W.
-    Layers with a structural rule share the backward passes, `at_once` cotangents at a time. So do other blocks of a
-    single example, where a parameter's gradient is its Jacobian; of several examples they go through
-    `functional_jacobians`.
+    Layers with a structural rule share the backward passes, `at_once` cotangents at a time. So do other blocks of one
+    example, whose gradients are Jacobians; those of several examples go through `functional_jacobians`.
     """
     unruled = [block for block in blocks if _has_no_rule(block)] if part.size == 1 else []
     edges = [call.output_edge for call in traced.calls]
@@ -314,6 +314,8 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
     network.differentiable()
     for b in range(part.size):
         leaves, y = network.leaves_and_outputs(at, part.narrow(b, b + 1))
+        if y.shape[1:] != cotangents.shape[2:]:  # as long as the longest of them
+            raise CoupledError("outputs are of another shape for one example: pad them to the same (`total_length`)")
         each = [reverse_gradient(y, leaves, v) for v in cotangents[:, b : b + 1]]
         found.append({name: torch.stack([row[name].to_dense().flatten() for row in each]) for name in at})
     return {name: torch.stack([rows[name] for rows in found]) for name in at}
@@ -322,9 +324,8 @@ def functional_jacobians(model: nn.Module, blocks: Sequence[Block], part: Batch,
 def outputs_and_tangent(
     network: FunctionalModel, at: Mapping[str, Tensor], r: Mapping[str, Tensor], batch: Batch, *, forward_mode: bool
 ) -> tuple[Tensor, Tensor]:
-    """Outputs y and J r, (B, *out) both and detached, for a tangent r of the parameters named in `at`. Reverse mode
-    twice, the gradient of ⟨Jᵀv, r⟩ in v, is for operations without a forward-mode rule, and for models that
-    differentiate in their own forward pass.
+    """Outputs y and J r, (B, *out), detached, for a tangent r of the parameters named in `at`. Reverse mode twice, the
+    gradient of ⟨Jᵀv, r⟩ in v, is for operations without a forward-mode rule, and models that differentiate inside.
     """
     if forward_mode:
         with suppress(RuntimeError, NotImplementedError), torch.no_grad():  # only the tangent is wanted, no graph

@@ -118,8 +118,7 @@ class LowRankJacobian(Jacobian):
         B, C, n, T = self.phi.shape
         if T == 1:
             rows = self.phi.squeeze(3)
-            gram = torch.bmm(rows, rows.mT) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1)
-            return enlarged(gram, self.size**2)
+            return enlarged(torch.bmm(rows, rows.mT) * self.u.square().sum(dim=(1, 2)).view(B, 1, 1), self.size**2)
         u, multiply, d = self.u, _of_rows, self.u.shape[1]
         # Where inner products of the sites take less than J, in float64, which has half the speed.
         if 2 * T * (T * (d + C * n) + C * C * n) < C * n * d * (T + C) and not u.is_cuda:
@@ -173,9 +172,7 @@ class LookupJacobian(Jacobian):
 
     @classmethod
     def of(cls, numbers: Tensor, phi: Tensor, height: int, *, padding: int | None = None) -> LookupJacobian:
-        """Of tokens that read rows `numbers` (B, T), and gradients (B, C, T, n) in what they write: summed up by row.
-        The `padding` row gets no gradient.
-        """
+        """Of tokens that read rows `numbers` (B, T), and gradients (B, C, T, n) there; none of the row `padding`."""
         rows, places = _distinct(numbers)
         B, C, _, n = phi.shape
         summed = phi.new_zeros(B, C, rows.shape[1], n).scatter_add_(2, places[:, None, :, None].expand_as(phi), phi)

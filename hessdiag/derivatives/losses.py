@@ -641,14 +641,13 @@ def _of_labels(labels: Tensor, classes: int) -> float:
 
 
 def _of_probabilities(rows: Tensor) -> float:
-    count, classes = rows.shape
-    guess = (rows.sum(0) - rows + 1) / (count - 1 + classes)
-    return min(math.log(classes), float(-(rows * guess.log()).sum(1).mean()))
+    others = rows.sum(0) - rows + 1  # of which each row may have several
+    guess = others / others.sum(1, keepdim=True)
+    return float(torch.minimum(rows.sum() * math.log(rows.shape[1]), -(rows * guess.log()).sum())) / len(rows)
 
 
 def _of_values(targets: Tensor) -> float:
     """Zero, the mean of all, or each output's mean over the others, whichever is best."""
     count = len(targets)
     own = float(targets.var(0).mean()) * count / (count - 1) if count > 1 else math.inf
-    overall = float(targets.var()) if targets.numel() > 1 else math.inf
-    return min(float(targets.square().mean()), overall, own)
+    return min(float(targets.square().mean()), float(targets.var()) if targets.numel() > 1 else math.inf, own)

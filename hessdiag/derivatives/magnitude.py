@@ -42,6 +42,6 @@ def mean_sq(values: Tensor) -> float:
 def sum_of_squares(values: Tensor) -> float:
     """Σ v², in float64, as squares underflow first: by pieces that stay in a cache: far faster than a copy."""
     if values.is_cuda:  # which copies nothing, and waits for every number
-        return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64)) ** 2
+        return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64).square())
     pieces = (piece.double() for piece in torch.split(_in_memory(values).reshape(-1), PIECE))
     return sum(float(piece.dot(piece)) for piece in pieces)

@@ -72,8 +72,7 @@ class Problem:
 
     def only(self, patterns: str | Sequence[str] | None) -> Problem:
         """With those blocks alone whose names, or whose modules' names, match a pattern such as `"layers.*.fc?"`."""
-        names = [block.name for block in self.blocks]
-        kept = matching(patterns, names)
+        kept = matching(patterns, names := [block.name for block in self.blocks])
         return self.without({name: "not asked for" for name in names if name not in kept})
 
 

@@ -53,9 +53,7 @@ MIN_BYTES = 2**16  # of a chunk, which are never too many
 
 
 def hessian_forward(network: FunctionalModel, loss: Loss, at: Values, r: Mapping[str, Tensor], batch: Batch) -> Values:
-    """Rows `at` of H r for the summed loss, r a tangent of some of the blocks in `at`. Float targets go in as primals
-    with zero tangents: some losses crash otherwise (pytorch#123996).
-    """
+    """Rows `at` of H r for the summed loss. Float targets are primals, with zero tangents (pytorch#123996)."""
     moving = {name: at[name] for name in r}
 
     def gradient(moved: Values, targets: Tensor | None) -> Values:
@@ -119,9 +117,7 @@ def difference(found: Values, expected: Values) -> float:
 
 
 class Products:
-    """Products with the Hessian or the Gauss-Newton matrix of a model's loss. `mode` is which of `AD_MODES` runs, and
-    `passed_over` says why the other one does not, where it does not.
-    """
+    """Products with the Hessian or Gauss-Newton matrix of a loss; `passed_over` says why not the other mode."""
 
     def __init__(self, problem: Problem, matrix: Matrix, *, seed: int = 0) -> None:
         self.network, self.matrix = FunctionalModel(problem.model), matrix

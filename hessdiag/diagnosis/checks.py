@@ -109,9 +109,7 @@ def as_read(problem: Problem, few: Batch, seed: int, *, before: Tensor, nearby: 
 def _again(
     model: nn.Module, few: Batch, blocks: Sequence[Block], before: Tensor, seed: int
 ) -> tuple[set[str], tuple[str, ...], str]:
-    """As `examples_apart`, of examples whose outputs were these `before`; refuse a model that gives others. Last comes
-    a view of the inputs that mixes their axes, if there is one.
-    """
+    """As `examples_apart`, of examples with these outputs `before`, refusing others; and a view that mixes axes."""
     watched = watch(model, few, blocks)
     if not _repeats(watched[0].y.detach(), before) and not _repeats(few.call(model).detach(), before):
         why = "a layer draws random numbers and is no dropout, or keeps a state; leave that out, or pass mode='eval'"
@@ -154,7 +152,7 @@ def finite_gradient(loss: Loss, gradient: Tensor, y: Tensor, targets: Tensor | N
 
 def watch(model: nn.Module, few: Batch, blocks: Sequence[Block], *, to_inputs: bool = True) -> Watched:
     """Run a few examples forward with the layers of the blocks traced; and where gradients arrive at the inputs."""
-    part, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [])
+    part, _, inputs = differentiable(few) if to_inputs else (replace(few, targets=None), [], [])
     return trace(model, part, measured_layers(model, blocks), in_common=looked_up_in_common(blocks)), inputs
 
 
@@ -311,9 +309,7 @@ def only(cotangent: Tensor, sides: Tensor) -> Tensor:
 
 
 def reaches_others(gradient: Tensor | None, sides: Tensor) -> bool:
-    """Whether what was sent back from the examples on some sides, (Q, rows, ...), reached rows of others. The rows must
-    run over the examples, equally many of each.
-    """
+    """Whether what was sent back from examples on some sides, (Q, rows, ...), reached rows of others."""
     if gradient is None:
         return False
     strays = gradient.reshape(*sides.shape, -1)[~sides.to(gradient.device)]
@@ -330,8 +326,8 @@ def mixes_rows(call: LayerCall, gradient: Tensor | None, sides: Tensor) -> bool:
     return reaches_others(gradient, sides)
 
 
-def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
-    """The batch with copies of its floating-point tensors that gradients flow to, and where they arrive."""
+def differentiable(part: Batch) -> tuple[Batch, list[Tensor], list[GradientEdge]]:
+    """The batch with copies of its floating-point tensors that gradients flow to; these; and where they arrive."""
 
     def copied(value: Tensor) -> Tensor:
         if not value.is_floating_point():
@@ -340,7 +336,8 @@ def differentiable(part: Batch) -> tuple[Batch, list[GradientEdge]]:
         return leaf.clone()  # no leaf: the model may write to it
 
     copy = replace(part, targets=None).map(copied)
-    return copy, [get_gradient_edge(value) for value in copy.leaves if value.is_floating_point()]
+    floats = [value for value in copy.leaves if value.is_floating_point()]
+    return copy, floats, [*map(get_gradient_edge, floats)]
 
 
 def call_alone(model: nn.Module, part: Batch) -> Tensor:
@@ -388,9 +385,7 @@ def apart_nearby(model: nn.Module, few: Batch, tables: Sequence[Block], *, seed:
 
 @contextmanager
 def moved(model: nn.Module, seed: int, step: float = STEP, *, least: float = 1.0) -> Iterator[None]:
-    """Hold other parameters in place of the model's, a random step away. It is relative to a parameter's size, or to
-    `least` times that of an initialisation where this is larger.
-    """
+    """Hold others in place of the parameters, a step away, of their size or `least` times that of an initialisation."""
     generator, others = stream(seed, "weights close by"), {}
     for name, weight in model.named_parameters():
         if weight.requires_grad and weight.is_floating_point() and not nn.parameter.is_lazy(weight):
@@ -412,8 +407,8 @@ def level_left_out(model: nn.Module, part: Batch, y: Tensor, loss: Loss) -> floa
     if targets is None or not several or targets.numel() != at.numel():
         return 0.0
     with suppress(*REFUSALS):  # of a loss or a model that takes no such numbers
-        level, now = _means(targets).to(at), float(loss.of_all(at, targets))
-        gain = 1 - float(loss.of_all(_with_means(at, level), targets)) / now
+        level, now = _means(targets).to(at), float(loss.of_all(at, targets).detach())
+        gain = 1 - float(loss.of_all(_with_means(at, level), targets).detach()) / now
         if gain > LEVEL and bool((at < 0).any()) and _on_one_level(at):  # no shares
             with moved(model, 0):  # whatever the weights are
                 return gain if _on_one_level(part.call(model).detach()) else 0.0
@@ -562,8 +557,7 @@ def _compared(found: Jacobian | None, exact: Tensor | None) -> list[float]:
 def why_misread(block: Block, row: npt.NDArray[Any], eps: float, largest: float) -> str:
     """Why a block was not read right, as a clause; empty where it was. Its gradient may differ from autograd's by
     rounding: relative to its own size; where a sum over sites cancels, as that of an attention's key bias does, to the
-    size of the terms; and, of a block that is differentiated as it is, to the `largest` of all, since one that is zero
-    by symmetry differs between any two ways to compute it.
+    size of the terms; of a block that is differentiated as it is, to the `largest` of all, as one that is zero is not.
     """
     where = f"{block.layer} {block.owners[0]!r}"
     chunks, rows, rows_sq = row[GradientColumn.CHUNKS :]
@@ -648,9 +642,8 @@ def orderless(model: nn.Module, part: Batch, y: Tensor) -> bool:
 
 def looks_ahead(model: nn.Module, part: Batch) -> tuple[str, ...]:
     """What outputs (B, T, ...) or (B, C, T) do not depend on where each sees inputs of its position and later alone."""
-    few, edges = differentiable(part.narrow(0, 2))
-    inputs = [value for value in few.leaves if value.is_floating_point()]
-    rows = [(value, edge) for value, edge in zip(inputs, edges, strict=True) if value.dim() == 3]
+    few, *inputs = differentiable(part.narrow(0, 2))
+    rows = [(value, edge) for value, edge in zip(*inputs, strict=True) if value.dim() == 3]
     with suppress(*REFUSALS), fixed_statistics():
         y = few.call(model) if rows else torch.empty(0)
         for (value, edge), dim in product(rows, (1, 2)):

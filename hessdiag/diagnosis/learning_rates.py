@@ -165,9 +165,7 @@ def are_fresh(batches: Sequence[Batch], batch_size: int) -> bool:
 
 
 def pairs_of(batches: Sequence[Batch], batch_size: int, *, seed: int, more: Iterable[Batch] = ()) -> Iterator[Pair]:
-    """Pairs of batches without end: several, and `more`, are taken in turn, of a single one random examples are drawn.
-    Where there are too few of them, both batches of a pair are all examples.
-    """
+    """Pairs of batches without end: several, and `more`, in turn; of one alone random examples, or all of too few."""
     if not are_fresh(batches, batch_size):
         yield from cycle((each, each) for each in (batches if batches[0].structure else [Batch.concatenate(batches)]))
     if len(batches) > 1:

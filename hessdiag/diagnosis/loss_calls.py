@@ -27,10 +27,10 @@ TAKES |= {"nll_loss": "logarithms", "kl_div": "logarithms"}
 LOGITS = ("binary_cross_entropy_with_logits", "cross_entropy")
 LOGISTIC = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "log_sigmoid")
 LOGARITHMS = ("log", "log2", "log10")
-SATURATING = 10.0  # logits whose gradient may be zero by rounding
 SUMS = ("add", "radd", "iadd", "sub", "rsub", "isub")
 COMPARE = (*ELEMENTWISE, "sub", "rsub")
-SEVERAL, AFFINE = 8, ("Addmm", "Convolution")  # examples; what ends a network that writes both signs
+SEVERAL, HARDLY = 8, 0.01  # examples; of the gradients elsewhere
+AFFINE = ("Addmm", "Convolution")  # what ends a network that writes both signs
 
 
 class Calls(TorchFunctionMode):
@@ -118,7 +118,7 @@ class Calls(TorchFunctionMode):
                 self.tell(what, "Return as many outputs as there are targets, or give targets of their shape.")
             compares = name in ELEMENTWISE or (joins and name.strip("_") in COMPARE)
             wide = paired and compares and math.prod(shape) > one.numel()  # one for several
-            squared = joins and (lone or square)
+            squared = (joins or name in ELEMENTWISE) and (lone or square)
             summed = joins and over and one.numel() == 1
             told = each_other or wide or (squared and apart)
             if (squared and apart) if fixed else told or squared or summed:  # made on purpose, or by a sum
@@ -230,8 +230,7 @@ def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Bat
     """Tell of targets that are not asked for, terms without a gradient, a loss inside; `ends` is the last operation."""
     signed, y = calls.signed, calls.y.detach()
     with suppress(*REFUSALS):
-        if (largest := float(y.abs().max())) > SATURATING and not bool((own != 0).all()):
-            own = loss.gradient(y / largest, part.targets)
+        own = loss.gradient((1 + y.sigmoid()) / 3, part.targets)  # at no end of anything
     _tell_unasked(calls, own, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
     if signed and not any(signed.values()) and not isinstance(part.output, Layout):
@@ -264,14 +263,14 @@ def _tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch) -> Non
 def _tell_unasked(
     calls: Calls, own: Tensor, targets: Tensor | None, *, stuck: bool = False, swing: float = math.inf, **_: Any
 ) -> None:
-    """Tell of targets of 0 and 1 where all gradients `own` (B, *out) at the ones are zero; at zeros it may be meant."""
+    """Tell of targets of 0 and 1 where gradients `own` (B, *out) at the ones are next to zero; at zeros it is meant."""
     if targets is None or stuck or not swing > SWING or (felt := felt_by(own, targets)) is None:
         return
     asked = targets == 1
     values = bool(((targets == 0) | asked).all()) and own.shape == targets.shape  # not classes
-    if values and bool(felt.any() & asked.any()) and not bool(felt[asked].any()):
-        what = "The loss asks nothing of outputs whose targets are 1: its gradient is zero there."
-        calls.tell(what, "Look at `pos_weight`, at other weights in it, and for a whole division.")
+    if values and bool(felt.any() & asked.any()) and bool(own[asked].abs().mean() < HARDLY * own[~asked].abs().mean()):
+        what = "The loss asks nothing of outputs whose targets are 1: its gradient is next to zero there."
+        calls.tell(what, "Look at `pos_weight`, other weights, a whole division, and a mean beside a sum.")
 
 
 def _are_outputs(z: Tensor, y: Tensor) -> bool:

@@ -6,6 +6,7 @@ Every number comes from the loss and a few calls of it with other outputs, not f
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -112,7 +113,7 @@ def fit_of(model: nn.Module, part: Batch, y: Tensor, own: Tensor, loss: Loss) ->
         **_counted(loss, at, part, own, values),
         "summed": 0.0 if known else summed(loss, at, part),
         "outweighs": math.nan if known else outweighs(loss, at, part, given, bound, y.grad_fn),
-        "shown": _shown(model, part, y, own) or "ahead" * _sees_next(model, part),
+        "shown": _shown(model, part, y, own) or "next" * _sees_next(model, part),
         "unmoved": _unmoved(model, part, y, own * ~given),
     }
 
@@ -362,7 +363,7 @@ def _terms(loss: Loss, y: Tensor, own: Tensor, part: Batch) -> Tensor:
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
             if at is None and shape.numel() == 1:
                 step = (torch.arange(y.shape[-1], device=y.device) == piece.start).to(y)
-                now, near, far = (float(loss.of_all(y + n * step, part.targets)) for n in range(3))
+                now, near, far = (float(loss.of_all(y + n * step, part.targets).detach()) for n in range(3))
                 columns[piece] = abs(far - 2 * near + now) < SAME_SLOPE * abs(near - now)
     return columns & (own * ~columns).any()  # else it is the loss
 
@@ -474,9 +475,9 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     """Whether the outputs of a sequence model see the tokens that the loss pulls them to. What it pulls to is read off
     its gradient, of which one class alone is negative; what they see, off the outputs for other tokens. "ahead" where
     each sees the next token, which is its target; "own" where its target is the last token that it sees, "kept" where
-    that is of the few to be guessed, "skips" where it is the one after the next. Of several sequences the last that is
-    seen is the one that is continued, as by a decoder.
+    that is of the few to be guessed, "skips" where it is the one after the next. Of several sequences the last counts.
     """
+    y, own = map(of := _sequence(part, own), (y, own))
     labels = [part.targets, *(v for key, v in part.kwargs.items() if key in TARGETS)]
     tokens = [
         (number, v) for number, v in enumerate(part.leaves)
@@ -485,18 +486,27 @@ def _shown(model: nn.Module, part: Batch, y: Tensor, own: Tensor) -> str:
     ]  # fmt: skip
     for number, v in reversed(tokens if own.dim() == 3 else []):
         match, told = _pulled_to(own, v, (1, 0, 2, -1) if are_inputs(part) else (1, 0, 2))
-        seen = _sees(model, part, y, number) if match is not None or len(tokens) > 1 else None
+        seen = _sees(model, part, y, number, of) if match is not None or len(tokens) > 1 else None
         if seen is not None and any(seen):
             before, after = seen
-            if match == 1:
-                return "ahead" if after else ""
-            if match == -1:
-                return "past" if before else ""
-            if match == 0 and before and after and len(tokens) == 1 and told < MOSTLY:
+            if match in (1, -1):
+                return "ahead" * after if match == 1 else "past" * before
+            guessed = told < MOSTLY and not isinstance(part.output, Layout)  # as an autoencoder with a code
+            if match == 0 and before and after and len(tokens) == 1 and guessed:
                 return "kept"
-            skips = "skips" if len(tokens) == 1 else ""  # beside another sequence it may be a translation
+            skips = "skips" * (len(tokens) == 1)  # beside another sequence it may be a translation
             return "" if after or not before else "own" if match == 0 else skips
     return ""
+
+
+def _sequence(part: Batch, own: Tensor) -> Callable[[Tensor], Tensor]:
+    """What takes of several outputs the one (B, T, C) that has most of the gradients `own`, else all."""
+
+    def held(y: Tensor) -> list[Tensor]:
+        return tensors_in(part.output.split(y.reshape(-1, y.shape[-1]))) if isinstance(part.output, Layout) else []
+
+    sizes = [float(v.abs().sum()) * (v.dim() == 3) for v in held(own)]
+    return lambda y: held(y)[sizes.index(max(sizes))] if max(sizes, default=0.0) > MOSTLY * sum(sizes) else y
 
 
 def _in_order(y: Tensor, length: int) -> Tensor | None:
@@ -523,24 +533,24 @@ def _pulled_to(own: Tensor, tokens: Tensor, shifts: Sequence[int]) -> tuple[int 
     return None, told
 
 
-def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, bool] | None:
+def _sees(model: nn.Module, part: Batch, y: Tensor, number: int, of: Callable[..., Tensor]) -> tuple[bool, bool] | None:
     """Whether the outputs y amid a sequence change with the token there, and with later ones."""
-    few = part.narrow(0, 2)
-    leaves = few.leaves
-    one, other = leaves[number]
-    places = (one != other).nonzero().flatten() + 1
 
     def there(y: Tensor) -> Tensor:
         found = _in_order(y, len(one))
         return y if found is None else found[:, place - 1]
 
     with suppress(Exception):  # a model that takes no other tokens there, or two examples that are alike
+        few = (replace(part, as_one=False, size=part.rows) if part.as_one and part.rows else part).narrow(0, 2)
+        leaves = few.leaves
+        one, other = leaves[number]
+        places = (one != other).nonzero().flatten()[:-1] + 1  # behind which others differ, too
         place = int(places[(places - len(one) // 2 - 1).abs().argmin()])
         leaves[number] = torch.stack([one, torch.cat([other[:place], one[place:]])])  # there, and later
         leaves[number][0, place - 1] = other[place - 1]
         with fixed_statistics() as taken:
-            changed = there(few.with_leaves(leaves).call(model).detach())
-            now = there(y.detach() if len(y) == 2 and not any(taken) else few.call(model).detach())  # rounding differs
+            changed = there(of(few.with_leaves(leaves).call(model).detach()))
+            now = there(y.detach() if len(y) == 2 and not any(taken) else of(few.call(model).detach()))
         before, after = (now - changed).abs().flatten(1).amax(1) > SEEN * now.abs().max()
         return bool(before), bool(after)
     return None
@@ -548,19 +558,18 @@ def _sees(model: nn.Module, part: Batch, y: Tensor, number: int) -> tuple[bool, 
 
 def _sees_next(model: nn.Module, part: Batch) -> bool:
     """Whether outputs (B, T, ...) see the next number of a sequence, with which targets rise, not with their own."""
-    few, edges = differentiable(part.narrow(0, 2))
-    inputs = [value for value in few.leaves if value.is_floating_point()]
-    t = torch.empty(0) if part.targets is None else part.targets[:2].squeeze()
-    for value, edge in zip(inputs, edges, strict=True):
-        x, axes = value.detach().squeeze(), [axis for axis, size in enumerate(value.shape) if size > 1]
-        for dim in (n for n in range(1, x.dim()) if x.shape == t.shape and x.shape[n] >= SOME):
+    few, *inputs = differentiable(part.narrow(0, 2))
+    t = torch.empty(0) if part.targets is None else part.targets[:2]
+    for value, edge in zip(*inputs, strict=True):
+        x, alike = value.detach(), value.dim() < 4 and value.numel() == t.numel()
+        for dim in (n for n in range(1, x.dim()) if alike and x.shape[n] >= SOME):
             size, middle = x.shape[dim], x.shape[dim] // 2
-            told, later = t.narrow(dim, 0, size - 1), x.narrow(dim, 1, size - 1)
+            told, later = t.reshape(x.shape).narrow(dim, 0, size - 1), x.narrow(dim, 1, size - 1)
             if _rises(told, later) and not _rises(told, x.narrow(dim, 0, size - 1)):
                 with suppress(*REFUSALS), fixed_statistics():
-                    y, places = few.call(model), value.detach().movedim(axes[dim], 0).flatten(1)[middle + 1 :]
+                    y, places = few.call(model), x.movedim(dim, 0).flatten(1)[middle + 1 :]
                     y = tensors_in(few.output.split(y))[0] if isinstance(few.output, Layout) else y  # a mean, say
-                    sent = [sent_to(y, n, edge, axes[dim]) for n in range(1, y.dim()) if y.shape[n] == size]
+                    sent = [sent_to(y, n, edge, dim) for n in range(1, y.dim()) if y.shape[n] == size]
                     return bool(sent) and all(_is_its_own(g[middle + 1 :], places) for g in sent)
     return False
 

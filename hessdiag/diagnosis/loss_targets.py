@@ -17,11 +17,11 @@ from hessdiag.derivatives.losses import CallableLoss, Loss
 from hessdiag.derivatives.targets import sums_to_one
 from hessdiag.diagnosis.checks import varies
 from hessdiag.diagnosis.loss_calls import Calls
-from hessdiag.diagnosis.loss_terms import are_inputs, classes_like, noise_like, with_slope
+from hessdiag.diagnosis.loss_terms import are_inputs, classes_like, noise_like, pieces_of, with_slope
 
 FEWEST = 4  # examples whose targets are handed on
 SAME, WORSE, LOW = 1e-5, 0.01, 0.6  # relative changes of a loss, and a loss by that of others
-FAR = 30.0  # size of outputs where a margin shows
+FAR, ROUNDED = 30.0, 1e-13  # size of outputs where a margin shows; of the largest gradient, in float64
 ORDERS, COLUMNS = 3, 16  # in which targets are handed on; of these, looked at one by one
 LOGITS, LEAST = (1.0, 3.0, 8.0), 0.02  # that state a class, and the share of another
 
@@ -31,7 +31,7 @@ def tell_targets(calls: Calls, loss: Loss, part: Batch, *, costly: bool) -> None
     y, targets = calls.y.detach(), part.targets
     if targets is None or costly or not isinstance(loss, CallableLoss) or len(y) < FEWEST:
         return
-    for tell in (_tell_reversed, _tell_unread, _tell_astray):
+    for tell in (_tell_cancelled, _tell_reversed, _tell_unread, _tell_astray):
         with suppress(Exception):  # a loss of the user's, of targets and outputs that it was not made for
             tell(calls, loss.together, y, targets, part)
 
@@ -53,6 +53,18 @@ def _tell_astray(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
         calls.tell(what, "Look for a roll, flip, sort or transpose of outputs or targets that the others lack.")
 
 
+def _tell_cancelled(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Batch) -> None:
+    """Tell of outputs whose gradients cancel wherever they are, as those of shares that weigh nothing."""
+    theirs, noise = targets.double() if targets.is_floating_point() else targets, noise_like(y, part)
+    slopes = torch.stack([loss.gradient(z.double(), theirs).abs() for z in (y, noise, FAR * noise)])
+    for dim in {2, y.dim()} - {1}:
+        sizes = slopes.movedim(dim, 1).flatten(2).amax(2)  # (3, columns)
+        faint = ((sizes > 0) & (sizes < ROUNDED * sizes.amax(1, keepdim=True))).all(0).nonzero().flatten().tolist()
+        if 1 < len(faint) < (count := sizes.shape[1]) and faint[-1] - faint[0] < len(faint):
+            what = f"The loss is the same whatever outputs {faint[0]} to {faint[-1]} of {count} are: they cancel."
+            calls.tell(what, "Of a mixture take `logsumexp` of log shares and log densities, no sum of them.")
+
+
 def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Batch) -> None:
     """Tell of targets that may be handed to other examples and leave the loss as it is, where outputs do not meet."""
     flat = targets.reshape(len(targets), -1)
@@ -64,7 +76,8 @@ def _tell_unread(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Bat
     wide = low + (high - low) * torch.rand(y.shape, generator=stream(0, "outputs like targets")).to(y)
     own, noise = of(y), noise_like(y, part)
     like = torch.cat([targets.roll(1, 0)[: len(y) // 2].to(y), y[len(y) // 2 :]]) if targets.shape == y.shape else wide
-    before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, like, noise, FAR * noise))]
+    far = [noise, *(y.slice_scatter(FAR * noise[..., at], -1, at.start, at.stop) for at in pieces_of(part))]
+    before = [(y, own), *((z, of(z)) for z in (y.roll(1, 0), wide, like, *far))]
     before = [(z, now) for z, now in before if all(map(is_finite, now))]
     first = torch.cat([y[1:2], y[1:]])
 
@@ -123,9 +136,7 @@ def _pieces(part: Batch, flat: Tensor) -> Iterator[Tensor]:
 
 
 def _tell_reversed(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: Batch) -> None:
-    """Tell of a loss that is higher with the classes of the targets in the outputs than with those of other examples,
-    in whatever form it takes them, and not least with them as levels.
-    """
+    """Tell of a loss that is higher with the right classes in the outputs than with others, in whatever form."""
     classes = not targets.is_floating_point() or (float(targets.min()), float(targets.max())) == (0.0, 1.0)
     distances = bool((y >= 0).all()) and (bool((y > 1).any()) or y[0].numel() == 1)
     distances |= targets.shape == y.shape and y.dim() > 1 and sums_to_one(y, 1) and not sums_to_one(targets, 1)
@@ -138,7 +149,7 @@ def _tell_reversed(calls: Calls, loss: Loss, y: Tensor, targets: Tensor, part: B
     found, binary = list[bool](), int(targets.max()) == 1
     for forms in zip(*(_forms(y, each, binary=binary) for each in (targets, *others)), strict=True):
         with suppress(Exception):  # what is no form that it takes
-            own, *more = (float(loss.of_all(z, targets)) for _, z in forms)
+            own, *more = (float(loss.of_all(z, targets).detach()) for _, z in forms)
             apart = WORSE * max(map(abs, (own, *more)))
             if all(map(math.isfinite, (own, *more))):
                 found.append(own > LOW * min(more) if forms[0][0] else own > max(more) + apart)

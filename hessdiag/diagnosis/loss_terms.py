@@ -229,7 +229,7 @@ def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, part: Batch) -> None:
         if are_fractions(z):
             continue
         with suppress(Exception):  # of a loss of the user's
-            if math.isfinite(float(loss.of_all(far, told))):
+            if math.isfinite(float(loss.of_all(far, told).detach())):
                 continue
             what = f"The loss is not finite where outputs reach {REACHED:.0f}: a logarithm or a ratio of zeros."
             calls.tell(what, "Take logarithms of logits: `log_softmax`, `logsigmoid`, `logsumexp`; or clamp.")
@@ -238,7 +238,7 @@ def _tell_overflow(calls: Calls, loss: Loss, y: Tensor, part: Batch) -> None:
 def _tell_exchanged(calls: Calls, loss: Loss, y: Tensor, targets: Tensor | None) -> None:
     """Tell of a loss that is a product of the outputs with logarithms of numbers that these have no part in."""
     with suppress(Exception):  # of a loss of the user's
-        less, once, more = (float(loss.of_all(n * y, targets)) for n in (1 / 64, 1, 64))
+        less, once, more = (float(loss.of_all(n * y, targets).detach()) for n in (1 / 64, 1, 64))
         if abs(less * more - once**2) < NEAR * once**2 and abs(once) > abs(less) > 0:
             what = "The loss takes logarithms of the targets and none of the outputs: they have changed places."
             calls.tell(what, "Pass outputs and targets in the order in which the loss asks for them.")
@@ -279,8 +279,7 @@ def _tell_volume(calls: Calls, model: nn.Module, part: Batch, own: Tensor, loss:
     Where that is log |det ∂z/∂x| or its opposite, at other weights, the loss has to fall with the former; where it is
     neither, a loss that is Σz²/2 less it, by its gradients, takes it for that. `own` are the gradients, (B, N).
     """
-    few, edges = differentiable(part.narrow(0, FEW))
-    floats = [value for value in few.leaves if value.is_floating_point()]
+    few, floats, edges = differentiable(part.narrow(0, FEW))
     sizes, pieces = [math.prod(value.shape[1:]) for value in floats], pieces_of(part)
     if own.dim() == 2 and own.shape[1] - 1 in sizes and len(pieces) == 1:  # joined in one tensor
         pieces = [slice(own.shape[1] - 1), slice(own.shape[1] - 1, own.shape[1])]

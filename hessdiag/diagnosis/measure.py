@@ -126,9 +126,7 @@ def check_few(problem: Problem, few: Batch, settings: Settings, *, before: Tenso
 
 
 def _chunk(problem: Problem, memory: MemoryBudget) -> int:
-    """Examples at once in a pass with few cotangents. As each chunk has gradients of all parameters, those may take
-    several times their memory.
-    """
+    """Examples at once in a pass with few cotangents, of which each chunk has gradients of all parameters."""
     room = min(GRADIENTS * problem.shape.parameters, memory.total // OVERHEAD)
     return problem.shape.chunk(4, memory=max(memory.chunk, room))
 

@@ -108,9 +108,7 @@ def measure_setups(
 def trial_file(
     path: str | os.PathLike[str] | None, of: Mapping[str, Any], functions: list[Any], processes: Processes
 ) -> TrialFile | None:
-    """Open a file of trials; None where none is named. `of` is what all have in common. Where a file of `functions`, as
-    in `"./file.py:function"`, changes, trials do.
-    """
+    """Open a file of trials; None where none is named. `of` is what all share, and the content of `functions`."""
     if path is None:
         return None
     check_kind("resume", path, (str, os.PathLike), "pass the name of a file, as in resume='trials'")

@@ -264,9 +264,7 @@ def _is_of_one(node: Node) -> bool:
 
 
 def _products(graph: Graph, start: Node) -> list[Tensor | None]:
-    """A result as matrix products take it, reshaped, with the dimension that they sum over last; None if not kept.
-    Where it is what other weights mix, it is no weight.
-    """
+    """A result as matrix products take it, reshaped, with the dimension that they sum over last; else None."""
 
     def unchanged(node: Node) -> list[Node]:  # or masked
         after = [each for each, _ in graph.consumers[node]]
@@ -462,8 +460,7 @@ def ending(
 ) -> tuple[tuple[str, ...], Bound | None]:  # fmt: skip
     """Names of the operations that bound the outputs y (B, *out), last first, and all of them as a function of free
     numbers (B, *out); or the name of what made the outputs, and None. Changes of shape are passed over. Of outputs that
-    are joined of `pieces`, columns from one to another, each has its own, and the first names them; `terms` of a loss,
-    (N,) booleans, have none.
+    are joined of `pieces`, columns, each has its own, and the first names them; `terms` of a loss, (N,), have none.
     """
     if parts := joined_at(root, len(pieces)):
         free = [terms is not None and bool(terms[piece].all()) for piece in pieces]
@@ -504,8 +501,7 @@ def _end_of(root: Node) -> Node:
     """The node that made the numbers of the outputs, some of them, or one of several alike that were joined."""
     *_, node = unchanged(root)
     ends = [[*unchanged(each)][-1] for each in parents_of(node) if re.match("Cat|Stack|Gather", node.name())]
-    alike = len({end.name() for end in ends}) == 1 and _operation(ends[0].name()) in _RANGES
-    return ends[0] if alike else node
+    return ends[0] if len({end.name() for end in ends}) == 1 and _operation(ends[0].name()) in _RANGES else node
 
 
 def _bound_of(node: Node) -> tuple[str, Bound, Bound] | None:

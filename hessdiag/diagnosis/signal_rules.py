@@ -77,8 +77,9 @@ def initial_loss(net: Net) -> Finding | None:
         message = f"{what}, although outputs are small: their mean is not that of the targets."
         advice = "Set the bias of the last layer to the logarithm of the label counts plus one, padding left out."
         return Finding("HD101", graded(ratio, NUMBERS[0]), (name,), message, advice, ratio, note)
-    bias = None if net.head is None else net.held(net.head, "bias")
-    if bias and bias.weight_sq > MOSTLY * signals.output_sq:
+    biases = [p for o in dict.fromkeys((net.head, *signals.sources)) if o is not None and (p := net.held(o, "bias"))]
+    bias = max(biases, key=net.power, default=None)
+    if bias and bias.weight_sq > MOSTLY * signals.output_sq and net.power(bias) > NOT_IT:
         message = f"{what}: the bias {bias.name} makes most of the outputs."
         advice = f"Start it at zero: `nn.init.zeros_(model.get_parameter({bias.name!r}))`."
         return Finding("HD101", graded(surely, warn, fault), (bias.name,), message, advice, ratio, note)
@@ -139,13 +140,12 @@ def nothing_arrives(net: Net) -> Finding | None:
     if net.signals.solved or (not any(net.scale(o.path) for o in ends) if ends else not 0 < largest < ADAM**2):
         return None
     varying = max([o.x_sq * o.x_varies for o in ends] or [net.signals.output_sq * net.signals.output_varies])
-    later = any(o.x_sq < o.x_sq_last for o in ends)  # as spikes, which take some steps to the head
     zeros = [p for p in net.parameters if p.weight_sq == 0 and "bias" not in p.attribute and p.gradient == "some"]
     varies = any(layer.out_varies > VARIES for layer in net.layers.values())  # what a gate may let through
     opens = any(OPENS & {*p.uses} or (len(p.shape) < 2 and varies) for p in zeros)
     alone = net.labelled("sigmoid")[1:] and not (net.normalised or net.residual)
     limit = max([SILENT, *(SQUASHED * o.x_sq for o in ends if alone)])
-    if not varying <= limit or net.zero_heads or later or opens:
+    if not varying <= limit or net.zero_heads or opens or any(o.x_sq < o.x_sq_last for o in ends):  # as spikes later
         return None
     first = [layer for layer in net.layers.values() if not layer.sources]
     if all((layer.out_varies if math.isnan(layer.x_varies) else layer.x_varies) == 0 for layer in first):
@@ -155,21 +155,24 @@ def nothing_arrives(net: Net) -> Finding | None:
             message, advice = f"All rows looked up in {listed(alike)} are alike.", "Draw them: `nn.init.normal_`."
         return Finding("HD102", "warning", (), message, advice, varying, limit)
     hidden = [net.layers[path] for path in net.hidden]
-    ahead_of_head = [p for p in net.parameters if "bias" not in p.attribute and net.head not in p.owners]
     cuts = {path for path, o in net.layers.items() if path and o.varying[0] > 0 == o.varying[1]}  # nothing behind
-    cut = [p.name for p in ahead_of_head if cuts & {*p.owners[:1]}]
+    cut = [p.name for p in net.parameters if cuts.intersection(p.owners[:1]) - {net.head} and "bias" not in p.attribute]
     lost = [o for o in hidden if o.varying[0] == 0 < max((net.layers[s].varying[1] for s in o.sources), default=0.0)]
     learns = {path for path, o in net.layers.items() if o.out_gradient_sq > 0 and o.out_varies > VARIES}
     passes = bool(lost) and all(learns & {*o.sources} for o in lost)
     if passes and all(o.x_sq > 0 for o in lost) and not (net.signals.meeting or raw_inputs(net)):
         return None  # gradients pass, as by a codebook of which all examples take one code
+    wrote = {o.path: max((net.layers[s].varying[1] for s in o.sources), default=0.0) for o in ends}
+    lost = lost or [o for o in ends if o.varying[0] < SILENT * wrote[o.path]]  # as by a mean of what is normalised
     steps = {net.name_of(o.path): log_ratio(o.x_sq, o.out_sq) for o in hidden}
     blocks = tuple(cut or [net.name_of(o.path) for o in lost]) or worst_first(steps)[: max(3, len(steps) // 3)]
     which = "The input of the last layer varies" if ends else "The outputs vary"
-    message = f"{which} by {root(varying)} between examples (usual: above {root(limit)}), lost at {listed(blocks)}."
+    at = "ahead of" if lost and not cut and lost[0] in ends else "at"
+    message = f"{which} by {root(varying)} between examples (usual: above {root(limit)}), lost {at} {listed(blocks)}."
     advice = "Initialise by `hessdiag.init.apply(model, 'fan-in')`, or look for an index or a mask there."
     drawn = {name for name in blocks if net.named[name].fan_in * net.named[name].weight_sq > TINY_GAIN}
-    advice = "Look for an index, a mask, one code for all or a norm of one number." if drawn and not varying else advice
+    placed = drawn and (lost or not varying)
+    advice = "Look for an index, a mask, one code for all or a norm of one number." if placed else advice
     advice = BETWEEN if drawn & {*net.labelled("sigmoid")} else advice
     return Finding("HD102", "warning" if varying or passes else "fault", blocks, message, advice, varying, limit)
 
@@ -209,7 +212,7 @@ def _one_place(net: Net) -> Finding | None:
 def depth_scale(net: Net) -> Finding | None:
     """HD103: in a chain without normalisation or skips the scale multiplies up, or down, with depth."""
     chain = net.chain
-    if net.normalised or net.residual or len(chain) < 4:
+    if net.normalised or net.residual or len(chain) < 4 or net.learnt:
         return None
     parted = GATES | {"softmax"}  # what tells shares, or multiplies, is no link of a chain
     if any("LSTM" in (o := net.layers[path]).kind or parted & {*o.labels} or not net.scale(path) > 0 for path in chain):
@@ -296,9 +299,8 @@ def _alike(net: Net) -> Finding | None:
 def raw_targets(net: Net) -> Finding | None:
     """HD105 of the targets, as they are or as the loss shows them."""
     signals = net.signals
-    near, mse = signals.initial_loss if signals.output_sq < 1 else 0.0, signals.loss_kind == "mse"
-    target_sq = max(signals.chance_loss, near) if mse else signals.apart**2  # of an L1 loss
-    limit, power = (TARGET_SQ, 1) if mse else (10 * TARGET_SQ, 2)
+    limit, power = (TARGET_SQ, 1) if (mse := signals.loss_kind == "mse") else (10 * TARGET_SQ, 2)
+    target_sq = max(signals.chance_loss, signals.initial_loss) if mse else signals.apart**2  # of an L1 loss
     squared = target_sq > max(limit, 100 * signals.output_sq)  # or scaled inside
     ends = [o for o in (net.head, *signals.sources, *net.backbone[-1:]) if o in net.weight_of]
     path = max(ends, key=lambda o: net.layers[o].out_gradient_sq, default=None)
@@ -587,7 +589,7 @@ def meeting(net: Net) -> Finding | None:
 
 SHOWN = {
     "ahead": ("The output at each position sees what comes after it, and that is its target.",
-              "Mask later positions: `is_causal=True`, a mask above the diagonal; pad convolutions on the left alone."),
+              "Mask later positions (`is_causal=True`); pad convolutions on the left alone; normalise none over time."),
     "own": ("The target of each position is its own token, the last one that the output there sees.",
             "Shift the targets by one: `logits[:, :-1]` is compared with `tokens[:, 1:]`."),
     "kept": ("The inputs hold the targets at their own positions: the tokens to guess are not masked there.",
@@ -601,12 +603,12 @@ SHOWN = {
 
 def shown(net: Net) -> Finding | None:
     """HD116: the target stands in what the output sees, which then copies it."""
-    if not (told := SHOWN.get(net.signals.shown)):
+    if not (told := SHOWN.get({"next": "ahead"}.get(net.signals.shown, net.signals.shown))):
         return None
-    return Finding("HD116", "warning" if net.signals.shown == "skips" else "fault", (), *told, 1.0, 0.0)
+    return Finding("HD116", "warning" if net.signals.shown in ("skips", "next") else "fault", (), *told, 1.0, 0.0)
 
 
-SATURATED_FAULT, SETTLED = 0.9, 0.1
+SATURATED_FAULT, SETTLED = 0.9, 0.3
 PEAKED, CARRIED = 0.1, 4.0  # what is larger, as embeddings times √d, is what a skip connection carries past attention
 PHASE, MEANT, WIDE = 1.0, 0.8, 2 * math.pi
 MAX_COORDINATES = 8  # inputs of a network of coordinates
@@ -615,8 +617,9 @@ GROWN, LARGE = 30.0, 30.0
 
 def saturation(net: Net) -> Finding | None:
     """HD106: a tanh or sigmoid is flat for most of its inputs."""
-    learnt = net.signals.sources if net.loss_ratio < 1 else ()  # ends that targets ask for
-    hit = {o: s for o in net.hidden if (s := net.layers[o].saturated) > SATURATED and o not in learnt}
+    ends = net.signals.sources if net.loss_ratio < 1 else ()  # that targets ask for
+    meant = {o for o, p in net.weight_of.items() if o in ends or not p.trainable}
+    hit = {o: s for o in net.hidden if (s := net.layers[o].saturated) > SATURATED and o not in meant}
     if not (paths := worst_first(hit)) or net.signals.settled > SETTLED:  # they are there for a reason
         return None
     worst, blocks = hit[paths[0]], tuple(dict.fromkeys(map(net.name_of, paths)))
@@ -642,13 +645,10 @@ def peaked_attention(net: Net) -> Finding | None:
 
 
 def narrow_phase(net: Net) -> Finding | None:
-    """HD107: the first sines of a coordinate network span less than half a period, so that they are nearly linear. Or
-    later ones span several, so that they hash what they read.
-    """
+    """HD107: the first sines of a coordinate network are nearly linear, or later ones hash what they read."""
     behind = [o for o in net.hidden if any("sin" in net.layers[source].labels for source in net.layers[o].sources)]
     if wide := {net.name_of(o): net.layers[o].phase_rms for o in behind if net.layers[o].phase_rms > WIDE}:
-        blocks = worst_first(wide)
-        worst = wide[blocks[0]]
+        worst = wide[(blocks := worst_first(wide))[0]]
         message = f"Sines behind sines are noise: {listed(blocks)} give them up to {short(worst)} rad (usual: 1)."
         advice = f"Draw them from U(±√(6/n)/ω): multiply {multiplied(net, {o: 1.5 / wide[o] for o in blocks})}."
         return Finding("HD107", "warning", blocks, message, advice, worst, WIDE)

@@ -19,7 +19,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.dropout import _DropoutNd
 
-from hessdiag.data.batch import TARGETS, Batch, Layout, tensors_in
+from hessdiag.data.batch import TARGETS, Batch, Layout, mapped, tensors_in
 from hessdiag.data.stream import argument_names
 from hessdiag.derivatives.losses import Loss, RandomQuadratic
 from hessdiag.derivatives.magnitude import as_real, largest_entry, mean_sq
@@ -31,7 +31,7 @@ from hessdiag.diagnosis.network_view import ADAM, DROPPED, SATURATED, listed
 from hessdiag.diagnosis.unreached import COMPARED, unreached, where_read
 from hessdiag.errors import REFUSALS
 from hessdiag.network.blocks import parameter_slots, stores_inputs_first
-from hessdiag.network.torch_state import seeded_rng
+from hessdiag.network.torch_state import fixed_statistics, seeded_rng
 from hessdiag.network.trace import backpropagate, kept_aside, leaves_of
 from hessdiag.results.signals import ALIKE, Gradient, LayerSignals, ParameterSignals, Signals
 
@@ -133,9 +133,7 @@ class SignalPass:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch every module that has parameters of its own, or normalises; gradients flow into frozen ones, too. A
-        skip connection without gradients is a skip connection all the same.
-        """
+        """Watch every module with parameters of its own, or that normalises; gradients flow into frozen ones, too."""
         frozen = [p for name, p in self.parameters.items() if not self.trainable[name]]
         with ExitStack() as hooks:
             for p in frozen:
@@ -209,9 +207,7 @@ class SignalPass:
         return 1.0 - math.prod(1 - self.shares[path] for path in paths)
 
     def _assign_roles(self, y: Tensor) -> tuple[dict[str, set[str]], dict[str, Any]]:
-        """Say of each layer where its output goes and its input comes from; what uses each matrix; and of the outputs.
-        The last are fields of `Signals`.
-        """
+        """Say of each layer where its output goes and its input comes from; what uses each matrix; and of outputs."""
         leaves = {name: get_gradient_edge(p).node for name, p in self.parameters.items()}
         graph = roles.Graph(y.grad_fn, self.norms, leaves.values())
         written = {node: o for node, o in self.written.items() if o in self.layers and self.layers[o].edge is not None}
@@ -290,8 +286,11 @@ class SignalPass:
         for path, (_, *later) in self.states.items():
             if later[1:] and not torch.equal(*later[:2]) and not any(state.requires_grad for state in later):
                 self.layers[path].numbers["labels"] += ("let go",)
-        for path in self._sampled(y, means, own[0], loss):
-            self.layers[path].numbers["labels"] += ("sampled",)
+        inner = {o for layer in self.layers.values() for o in layer.numbers.get("sources", ())}
+        hidden = inner.difference(of_outputs["sources"])
+        marked = dict.fromkeys(filter(partial(self._is_bottleneck, y), hidden), "bottleneck")
+        for path, label in (marked | dict.fromkeys(self._sampled(y, means, own[0], loss), "sampled")).items():
+            self.layers[path].numbers["labels"] += (label,)
         layers = tuple(LayerSignals(**layer.numbers) for layer in self.layers.values())
         fixed: list[Any] = [module for module in model.modules() if _uses_running_statistics(module)]
         unseen = self.noted.get("unseen") or self._ignored(y, means)  # before another call is listened to
@@ -303,8 +302,9 @@ class SignalPass:
                 cancelled = {name: min(share, again.get(name, 0.0)) for name, share in cancelled.items()}
         self.noted["unseen"] = unseen or checks.looks_ahead(model, part)
         of_loss = fit_of(model, part, y, own[0], loss)
-        of_loss["settled"] = self._settled(layers, loss, now := of_loss["initial_loss"])
-        of_loss["solved"] = sent_back == "loss" and not now and self._is_solved(of_mean, loss)
+        felt = float((y.detach() * own[0]).flatten(1).sum(1).abs().mean())
+        of_loss["settled"] = self._settled(layers, loss, now := of_loss["initial_loss"], felt)
+        of_loss["solved"] = sent_back == "loss" and not now and varies(y) and self._is_solved(of_mean, loss)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
             output_variance=float(outputs.var(correction=0)), sent_back=sent_back,
@@ -436,14 +436,33 @@ class SignalPass:
         flat = all(g is None or largest_entry(g) < ADAM for g in gradients.values())
         return flat and abs(self._loss_with({n: nn.Parameter(SMALL * p) for n, p in self.parameters.items()}, loss)) > 0
 
-    def _settled(self, layers: Sequence[LayerSignals], loss: Loss, initial: float) -> float:
-        """By how much of itself the loss rises once layers at an end of tanh or sigmoid write numbers of size 1."""
+    def _settled(self, layers: Sequence[LayerSignals], loss: Loss, initial: float, felt: float) -> float:
+        """By how much of itself, or of what outputs do to it, the loss rises once layers at an end write size 1."""
         ends = {o.path: o.out_sq**-0.5 for o in layers if o.saturated > SATURATED and o.out_sq > 1}
         named = ((name, name.rpartition(".")[0], p) for name, p in self.parameters.items())
         small = {name: nn.Parameter(ends[o] * p) for name, o, p in named if o in ends}
         if not small or isinstance(loss, RandomQuadratic):  # which has a random sign
             return 0.0
-        return (self._loss_with(small, loss) - initial) / max(abs(initial), TINY)
+        return (self._loss_with(small, loss) - initial) / max(abs(initial), felt, TINY)  # it may be zero by its signs
+
+    def _is_bottleneck(self, y: Tensor, path: str) -> bool:
+        """Whether outputs stay as they are when examples exchange all but the one number of a layer."""
+        numbers, wrote, found = self.layers[path].numbers, list[Any](), list[Tensor]()
+        sq, total = (numbers.get(f"out_gradient_{of}", 0.0) for of in ("sq", "total"))
+        if not (sq > 0 and math.isclose(sq, total) and ("relu" in numbers["labels"] or y[0].numel() > 1)):
+            return False
+        layer = self.model.get_submodule(path)
+        hook = layer.register_forward_hook(
+            lambda *called: wrote.pop(0) if found else wrote.append(mapped(called[2], Tensor.clone))
+        )
+        with suppress(*REFUSALS), fixed_statistics(), torch.no_grad(), hook:
+            own = replace(self.part, noise=(), noise_at=())  # which is drawn again
+            for part in (own, own.with_leaves([v.roll(1, 0) for v in own.leaves])):
+                with seeded_rng(0):
+                    found.append(part.call(self.model))
+            now, then = found
+            return varies(now) and bool(((now - then).abs() <= SEEN * (now - now[:1]).abs().amax(0)).all())
+        return False
 
     def _is_even(self, y: Tensor, gradients: Gradients) -> bool:
         """Whether outputs (B, T, ...) are the same at all positions, whose targets are not, also after a step."""
@@ -490,14 +509,16 @@ class SignalPass:
             return {}
         at, targets = y.detach(), self.part.targets
         z, now, chosen = noise_like(at, self.part) * flat, loss.of_all(at, targets), torch.zeros_like(flat)
-        for piece in pieces_of(self.part):
+        shapes = [shape for shape, *_ in getattr(self.part.output, "parts", ()) if shape.numel()] or [flat.shape]
+        for piece, shape in zip(pieces_of(self.part), shapes, strict=True):
             step, alike = torch.zeros_like(z), False
             step[..., piece] = z[..., piece]
             with suppress(*REFUSALS):  # of a loss that cannot be called with such
                 others = [loss.of_all(at + each, targets) for each in (step, BEYOND * step.abs())]  # or free nats
                 alike = all(bool(other == now) for other in others)  # else it reads what it has detached
             z[..., piece] *= alike
-            chosen[..., piece] = some[..., piece].any()  # by the example, as boxes that match a target are
+            felt = some[..., piece].reshape(-1, *(shape[-1:] or (1,))).any(0)  # by the example, as boxes that match are
+            chosen[..., piece] = felt.repeat(chosen[..., piece].numel() // len(felt)).view_as(chosen[..., piece])
         edges, states = [get_gradient_edge(p) for p in zero.values()], dict[str, Gradient]()
         ways: dict[Gradient, Tensor] = {"later": z * chosen, "left": z * ~chosen}
         for state, sent in ways.items():

@@ -27,7 +27,7 @@ KURTOSIS, OUTLYING, OUTLYING_WARNING = 10.0, 8.0, 0.1  # the last: their share o
 SIBLING, SIBLING_FAULT = 9.0, 25.0
 GROUPS, LARGE = 8.0, 1000
 BIAS = 4.0
-PASSING = {"linear", "add", "self-add", "gate", "attention", "raw", "output"}  # labels of what is no end of its own
+PASSING = {"linear", "add", "self-add", "gate", "attention", "output"}  # labels of what is no end of its own
 ABOVE, ABOVE_WARNING = 4.0, 20.0
 GAIN = 50.0
 BELOW_EPS, BELOW_EPS_WARNING = 0.25, (1e-5, 0.01)  # of what a normalisation writes: of what is small, or one alone
@@ -141,7 +141,7 @@ def above_scheme(net: Net) -> Finding | None:
     drawn = [p for p in net.weights if p.along >= BLIND and p.trainable and p.kind != "Embedding"]  # nor normalised
     wide = {p.name for p in drawn if p.fan_in * p.kernel * p.weight_sq > ABOVE}  # by itself, as no depthwise one
     wide -= {p.name for p in drawn if "Transpose" in p.kind and _is_plain(p)}  # PyTorch takes the other fan
-    states = [(p, net.named.get(p.name.replace("_ih", "_hh"), p).fan_in) for p in drawn if "_ih" in p.attribute]
+    states = [(p, p.shape[0] // {"LST": 4, "GRU": 3}.get(p.kind[:3], 1)) for p in drawn if "_ih" in p.attribute]
     wide -= {p.name for p, size in states if abs(3 * size * p.weight_sq - 1) < 0.1}  # of a state
     large = {name: away for name, away in found.away.items() if away > math.log(ABOVE) and name in wide}
     if not (blocks := worst_first(large)):
@@ -382,18 +382,11 @@ def linear_pair(net: Net) -> Finding | None:
 
 def one_number(net: Net) -> Finding | None:
     """HD120: all that the outputs see of an example is one number behind a nonlinearity, and they have to tell more."""
-    sums = ((path, layer.out_gradient_sq, layer.out_gradient_total) for path, layer in net.layers.items())
-    ones, ends = {path for path, sq, total in sums if sq > 0 and math.isclose(sq, total)}, {*net.signals.sources}
-    for path in (o for o in net.hidden if o in ones - ends):
-        labels, name = {*net.layers[path].labels}, net.name_of(path)
-        if labels and not PASSING & labels and net.named[name].numel > 1 and ("relu" in labels or not ends <= ones):
-            seen, ways = set[str](), ends
-            while ways:
-                seen |= ways
-                ways = {o for way in ways - {path} for o in net.layers[way].sources} - seen
-            if path in seen and all(net.layers[o].sources and "raw" not in net.layers[o].labels for o in seen - {path}):
-                message = f"All that the outputs see of an example is the one number that {name} writes."
-                return Finding("HD120", "warning", (name,), message, "Give it more units, or leave it out.", 1.0, 0.0)
+    for path, name in ((o, net.name_of(o)) for o in net.hidden if "bottleneck" in net.layers[o].labels):
+        labels = {*net.layers[path].labels}
+        if len(labels) > 1 and not PASSING & labels and net.named[name].numel > 1:
+            message = f"All that the outputs see of an example is the one number that {name} writes."
+            return Finding("HD120", "warning", (name,), message, "Give it more units, or leave it out.", 1.0, 0.0)
     return None
 
 
@@ -405,7 +398,7 @@ def one_row(net: Net) -> Finding | None:
         return None
     blocks = tuple(p.name for p in hit)
     message = f"One row alone of {listed(blocks)} gets a gradient, of {hit[0].numel // hit[0].shape[-1]}."
-    advice = "Look up a row for each position, `torch.arange(x.shape[1], device=x.device)`; of tokens, not of padding."
+    advice = "Look up a row for each position, `torch.arange(x.shape[1])`, none for padding; read causal outputs last."
     return Finding("HD405", "warning", blocks, message, advice, 1.0, 1.0)
 
 

@@ -28,7 +28,7 @@ class LayerSignals(Record):
             to 1 over what they mix, or are for padding alone), `"mixed"` (into a view that mixes axes), `"root"`
             (into the square root of what is nearly zero), `"idle"` (into a nonlinearity that does nothing), `"raw"` (it
             reads inputs as they are, beside what others wrote), `"padded"` (most examples are read at their padding
-            alone), names of nonlinearities, and `"batch"` (torch's own batch normalisation).
+            alone), `"bottleneck"` (all is read off its one number), nonlinearities, and `"batch"` (normalisation).
         sources: paths of the layers that wrote what it reads, with operations between at most.
         normalises: whether it is a normalisation that uses statistics of this batch.
         samples: values of each unit, over examples and positions.
@@ -173,9 +173,9 @@ class Signals(Record):
         beyond: share of the targets outside of the range of the operation that bounds the outputs.
         apart: how far outputs are from targets, root mean square, where the loss is the mean distance; else 0.
         undefined: chance of a batch of such examples alone as have no finite loss of their own.
-        shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees,
-            "own", the last one that it sees, "kept", its own where few are to be guessed, or "skips", the one after the
-            next, or "past", of targets that are inputs, the one before.
+        shown: of a sequence model, which token the loss wants of each output: "ahead", the next one, which it sees
+            ("next" of numbers), "own", the last one that it sees, "kept", its own where few are to be guessed, "skips",
+            the one after the next, or "past", of targets that are inputs, the one before.
         unmoved: how many outputs, of few or alike for all examples, depend on no parameter, though the loss pulls them.
         unregistered: names of tensors that the outputs depend on and that are no parameters.
         sources: paths of the layers that wrote the outputs.

@@ -109,8 +109,7 @@ def test_tokens_that_repeat_and_positions_that_are_alike():
         return model.seen[-1]
 
     ids = torch.multinomial(1 / torch.arange(1, 41), 8 * POSITIONS, replacement=True).view(8, POSITIONS)
-    turns = torch.arange(POSITIONS)[:, None] / 50 ** torch.linspace(0, 1, WIDTH // 2)
-    simulated = []
+    turns, simulated = torch.arange(POSITIONS)[:, None] / 50 ** torch.linspace(0, 1, WIDTH // 2), []
     for seed in range(40):
         torch.manual_seed(seed)
         model = one_head(scores=0.1, product=kept)

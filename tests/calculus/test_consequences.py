@@ -26,8 +26,7 @@ def test_gradient_and_curvature_against_the_losses_themselves(loss, q):
     for seed in range(DRAWS):
         y = q**0.5 * torch.randn(BATCH, 5, dtype=torch.float64)
         targets = torch.randint(5, (BATCH,)) if loss == "cross-entropy" else torch.randn(BATCH, 5).double()
-        known = resolve_loss(loss, y=y, targets=targets, seed=seed)
-        u = q**0.5 * torch.randn_like(y)
+        known, u = resolve_loss(loss, y=y, targets=targets, seed=seed), q**0.5 * torch.randn_like(y)
         squared.append(float(known.gradient(y, targets).square().mean()))
         curved.append(float(known.hessian_product(y, targets, u).square().mean()))
     found = output_gradient(loss, Activation(torch.full((2, 5), q, dtype=torch.float64)), 2)
@@ -74,8 +73,7 @@ def test_the_output_moment_depends_on_the_first_and_last_width_alone(inner):
 
 @pytest.mark.parametrize("image", [False, True])
 def test_the_input_scale_balances_first_weight_and_bias(image):
-    size = (3, 7, 7) if image else (30,)
-    first = nn.Conv2d(3, 8, 3, 2) if image else nn.Linear(30, 20)
+    size, first = (3, 7, 7) if image else (30,), nn.Conv2d(3, 8, 3, 2) if image else nn.Linear(30, 20)
     scale = (3 * 9 if image else 30) ** -0.25
     model = nn.Sequential(first, nn.ReLU(), nn.Flatten(), nn.Linear(72 if image else 20, 4)).double()
     x = torch.randn(256, *size, dtype=torch.float64)

@@ -166,8 +166,7 @@ def test_the_model_is_left_alone_the_meta_device_predicts_alike_and_inputs_bring
     prediction = predict(large, (8192,), init="geometric")
     assert all(math.isfinite(block.gamma) for block in prediction.blocks)
     assert prediction.spread["gamma"] < 1.5
-    model = mlp([8, 6, 3], bias=False)
-    x = 2 * torch.randn(4000, 8)
+    model, x = mlp([8, 6, 3], bias=False), 2 * torch.randn(4000, 8)
     scaled, usual = predict(model, x), predict(model, (8,))
     assert (scaled.blocks[0].x_sq, scaled.output_sq) == pytest.approx((4, 4 * usual.output_sq), rel=0.03)
 

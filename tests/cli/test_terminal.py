@@ -34,8 +34,7 @@ def in_terminal(*arguments: str, columns: int) -> tuple[int, str]:
     """Exit status, and what a terminal of so many columns receives from both streams."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = start(RUN, arguments, [os.ttyname(theirs)] * 3, TERM="xterm-256color")
-    received = b""
+    process, received = start(RUN, arguments, [os.ttyname(theirs)] * 3, TERM="xterm-256color"), b""
     while select.select([ours], [], [], 0)[0] or process.is_alive():
         if select.select([ours], [], [], 0.05)[0]:
             received += os.read(ours, 65536)

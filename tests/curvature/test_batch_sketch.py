@@ -56,8 +56,7 @@ def sketched(problem: Problem, seed: int, memory: MemoryBudget = PLENTY, **optio
 def test_without_bias_and_95_percent_intervals_cover(network: str, loss: str, split: _Rounds, monkeypatch) -> None:
     model, x = (mlp(), data(24, 6)) if network == "mlp" else (cnn(), data(24, 2, 8, 8))
     problem = problem_of(model, x, loss)
-    dense = dense_of(problem, loss).numpy()
-    seen = problem.trace(problem.batch)
+    dense, seen = dense_of(problem, loss).numpy(), problem.trace(problem.batch)
     y, unit = seen.y.detach(), unit_cotangents(seen.y.detach())
     left = problem.loss.root_products(y, problem.batch.targets, unit) if problem.loss.has_root else unit
     right = left if problem.loss.has_root else problem.loss.hessian_products(y, problem.batch.targets, unit)
@@ -133,8 +132,7 @@ def grams(g: int, k: int, *, symmetric: bool) -> Tensor:
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize(("g", "k", "batch"), [(4, 2, 4), (3, 2, 9), (5, 4, 20), (1, 3, 1)])
 def test_the_value_is_the_weighted_sum_over_all_pairs(g: int, k: int, batch: int, symmetric: bool) -> None:
-    X = grams(g, k, symmetric=symmetric)
-    expected = torch.zeros(3, 3, dtype=torch.float64)
+    X, expected = grams(g, k, symmetric=symmetric), torch.zeros(3, 3, dtype=torch.float64)
     for i, j, a, b in itertools.product(range(g), range(g), range(k), range(k)):
         weight = 1 / (batch * g * k * (k - 1)) if i == j else (1 - 1 / batch) / (g * (g - 1) * k * k)
         if (i, a) != (j, b):

@@ -110,8 +110,7 @@ def test_every_loss(loss_name: str, device: str) -> None:
     """Both matrices by unit vectors: such an rtol makes them the cheaper way. Exact ones: diagnosis/test_losses.py."""
     model, x = build("mlp", batch=3, device=device)
     loss, t, plain = loss_and_targets(loss_name, 3, len(x))
-    t = None if t is None else t.to(device)
-    names = [name for name, _ in model.named_parameters()]
+    t, names = None if t is None else t.to(device), [name for name, _ in model.named_parameters()]
     for matrix in ("hessian", "ggn"):
         options = {"matrix": matrix, "method": "probe", "max_products": 10_000, "rtol": 1e-6, **PLAIN}
         for per, expected in dense_maps(matrix, model, x, t, plain, names).items():
@@ -191,7 +190,6 @@ def test_a_second_stage_reaches_the_error_that_is_asked_for() -> None:
 @pytest.mark.parametrize("per", ["example", "batch"])
 def test_probes_do_not_depend_on_the_chunks(per: str, memory: int) -> None:
     model, x = wide(2)
-    problem = problem_of(model, x, "mse")
-    settings = Settings(matrix="hessian", per=per, max_products=16)
+    problem, settings = problem_of(model, x, "mse"), Settings(matrix="hessian", per=per, max_products=16)
     whole, pieces = (measure_curvature(problem, settings, MemoryBudget(2**30, chunk)) for chunk in (2**26, memory))
     np.testing.assert_allclose(pieces.frobenius_sq, whole.frobenius_sq, rtol=1e-12)

@@ -29,8 +29,7 @@ def matrices(rank: int, size: int = 30):
 def test_the_estimate_is_unbiased_and_its_variance_nearly(rank: int, fixed: int) -> None:
     K, L = matrices(rank)
     Q = torch.linalg.qr(K @ torch.randn(30, fixed, dtype=torch.float64)).Q if fixed else torch.zeros(30, 0).double()
-    truth = float((K * L).sum())
-    omega = torch.randn(4000, 30, 8, dtype=torch.float64)
+    truth, omega = float((K * L).sum()), torch.randn(4000, 30, 8, dtype=torch.float64)
     z = torch.cat([Q.expand(4000, -1, -1), omega - Q @ (Q.T @ omega)], dim=2)
     found = pair_statistics(torch.stack([z.mT @ K @ z, z.mT @ L @ z], dim=1), fixed)
     value, variance = found["value"][:, 0, 1], found["variance"][:, 0, 1]
@@ -69,15 +68,13 @@ def test_matrix_products_are_sums_over_tuples_of_directions(fixed: int) -> None:
     """Means over pairs, and over pairs of pairs that share no direction."""
     generator, q = torch.Generator().manual_seed(1), 5
     X = torch.randn(2, 3, q + fixed, q + fixed, generator=generator, dtype=torch.float64)
-    found = pair_statistics(X, fixed)
-    ordered = list(permutations(range(q), 2))
+    found, ordered = pair_statistics(X, fixed), list(permutations(range(q), 2))
     for b, i, j in product(range(2), range(3), range(3)):
         H = X[b, i] * X[b, j].T
         h = kernel_of(H, fixed)
         theta = sum(h[p] for p in ordered) / len(ordered)
         apart = [h[p] * h[o] for p in ordered for o in ordered if not set(p) & set(o)]
-        truth_sq = sum(apart) / len(apart)
-        squares = sum(h[p] ** 2 for p in ordered) / len(ordered)
+        truth_sq, squares = sum(apart) / len(apart), sum(h[p] ** 2 for p in ordered) / len(ordered)
         expected = {
             "value": theta,
             "variance": max(theta**2 - truth_sq, (squares - theta**2) * 2 / (q * (q - 1))),
@@ -146,8 +143,7 @@ def test_displaced_weights_move_the_outputs_as_finite_differences_do(name: str) 
         ((_, moved),) = weight_jvps(problem, problem.batch, scales, 1, seed=0)
     generator = sketch.stream(0, "weight tangents")
     step, before = 1e-6, {key: value.clone() for key, value in model.state_dict().items()}
-    outputs = []
-    named = dict(model.named_parameters())
+    outputs, named = [], dict(model.named_parameters())
     along = {}
     for block, scale in zip(problem.blocks, scales, strict=True):
         first = block.shape[0] if block.shape else 1

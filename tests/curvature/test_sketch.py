@@ -69,8 +69,7 @@ def test_95_percent_intervals_cover(network: Network, loss: str) -> None:
 @pytest.fixture(scope="module")
 def two_stages() -> tuple[Curvature, Curvature, list[tuple[Directions, tuple[Array, Array]]]]:
     """An exact measurement, one in two stages, and what each stage found."""
-    stages = []
-    measure = sketch._measure
+    stages, measure = [], sketch._measure
 
     def noted(problem: Problem, memory: MemoryBudget, directions: Directions, *rest: Any) -> tuple[Array, Array]:
         stages.append((directions, measure(problem, memory, directions, *rest)))

@@ -17,8 +17,7 @@ from hessdiag.data.seeds import gaussians, stream
 from hessdiag.data.stream import steps_first
 from tests.networks import PLAIN, Net
 
-X = torch.arange(12.0).view(4, 3)
-T = torch.tensor([0, 1, 0, 1])
+X, T = torch.arange(12.0).view(4, 3), torch.tensor([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(("inputs", "args", "kwargs"), [
@@ -204,8 +203,7 @@ def test_an_example_is_given_the_same_alone(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("shape", [(1, 10), (2, 1500), (2, 3000)])
 def test_neighbours_that_share_a_stream_are_given_other_numbers(shape: tuple[int, ...]) -> None:
     """In whatever order, across the ends of streams, and also where each has one of its own."""
-    numbers_of = [*range(400, 420), 3, 1000, 2]
-    every = gaussians(0, "test", range(1001), shape)
+    numbers_of, every = [*range(400, 420), 3, 1000, 2], gaussians(0, "test", range(1001), shape)
     assert torch.equal(gaussians(0, "test", numbers_of, shape), every[:, numbers_of])
     rows = every.transpose(0, 1).flatten(1)
     assert len(rows.unique(dim=0)) == len(rows)

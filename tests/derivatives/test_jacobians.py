@@ -46,8 +46,7 @@ def formed(jacobian: Jacobian) -> Tensor:
 @pytest.mark.parametrize("padding", [None, 2, -1])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_rows_are_weight_gradients(padding: int | None, rows: int) -> None:
-    layer = nn.Embedding(V, n, padding_idx=padding).double()
-    numbers = torch.randint(V, (B * rows, 6))
+    layer, numbers = nn.Embedding(V, n, padding_idx=padding).double(), torch.randint(V, (B * rows, 6))
     numbers[0, :3] = 2
     phi = random(C, *numbers.shape, n)
     J = lookup_jacobian(layer, numbers, phi, examples=B)
@@ -104,8 +103,7 @@ def test_a_tied_weight_is_never_formed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_small_and_large_gradients_fit_float32() -> None:
-    numbers = torch.randint(V, (B, 5))
-    phi = torch.randn(B, C, 5, n)
+    numbers, phi = torch.randint(V, (B, 5)), torch.randn(B, C, 5, n)
     want = LookupJacobian.of(numbers, phi.double(), V).gram()
     for scale in (1e-25, 1e25):
         tiny = merge([LookupJacobian.of(numbers, phi * scale, V), LookupJacobian.of(numbers, 0 * phi, V)])

@@ -15,14 +15,12 @@ B, C = 4, 3
 
 
 def cases():
-    y = torch.randn(B, C, dtype=torch.float64)
-    dense = torch.randn(B, C, 5, dtype=torch.float64)
+    y, dense = torch.randn(B, C, dtype=torch.float64), torch.randn(B, C, 5, dtype=torch.float64)
     R = torch.randn(C, C, dtype=torch.float64)
     labels = torch.tensor([0, 2, 1, 1])
     some = torch.randint(C, (B, 5))
     some[0, :3] = -100
-    probabilities = torch.rand(B, C, dtype=torch.float64)
-    t = torch.randn(B, C, dtype=torch.float64)
+    probabilities, t = torch.rand(B, C, dtype=torch.float64), torch.randn(B, C, dtype=torch.float64)
     return {
         "quadratic": (losses.RandomQuadratic(R), y, None, lambda a, t: a @ R @ a),
         "labels": (CrossEntropy(), y, labels, lambda a, t: F.cross_entropy(a[None], t[None])),
@@ -160,3 +158,8 @@ def test_the_loss_of_a_batch_is_what_its_author_returns(kind, reduction: str) ->
     torch.testing.assert_close(loss.value(y, targets).mean(), function(y, targets))
     (gradient,) = torch.autograd.grad(function(whole, targets), whole)
     torch.testing.assert_close(loss.gradient(y, targets) / B, gradient)
+
+
+def test_a_guess_counts_every_one_of_several_labels() -> None:
+    kind, guess = losses.chance_loss(losses.CrossEntropy(), torch.zeros(8, 4), torch.full((8, 4), 6.0))
+    assert (kind, guess) == ("cross-entropy", pytest.approx(33.271065))

@@ -29,8 +29,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_rows_are_weight_gradients(name: str) -> None:
     layer, size = LAYERS[name]
-    layer = layer.double()
-    x = torch.randn(3, *size, dtype=torch.float64)
+    layer, x = layer.double(), torch.randn(3, *size, dtype=torch.float64)
     phi = torch.randn(2, *layer(x).shape, dtype=torch.float64)
     J = weight_jacobian(layer, x, phi, examples=3)
     for b in range(3):
@@ -105,8 +104,7 @@ def test_a_lower_mode_runs_where_the_first_fails(kind: str) -> None:
     at = products._values(problem.blocks)
     r = {name: torch.randn_like(value) for name, value in at.items()}
     got = PRODUCTS["hessian"][products.mode](products.network, problem.loss, at, r, problem.batch)
-    parameters = [model.get_parameter(name) for name in at]
-    value = problem.loss.value(model(x), None).sum()
+    parameters, value = [model.get_parameter(name) for name in at], problem.loss.value(model(x), None).sum()
     gradient = torch.autograd.grad(value, parameters, create_graph=True)
     along = sum((g * r[name]).sum() for g, name in zip(gradient, at, strict=True))
     for want, name in zip(torch.autograd.grad(along, parameters), at, strict=True):

@@ -100,8 +100,7 @@ def test_the_table_has_a_row_for_each_and_the_verdict_and_json_gives_it_back(len
     assert " ".join(text.split()).startswith(lenet.verdict)
     assert "balanced, σ² within" in lenet.verdict
     assert "Rank 1 of 5." in lenet.verdict
-    written = lenet.to_json(tmp_path / "check.json")
-    again = InitCheck.from_json(tmp_path / "check.json")
+    written, again = lenet.to_json(tmp_path / "check.json"), InitCheck.from_json(tmp_path / "check.json")
     assert (repr(again), again.to_json()) == (text, written)
     with pytest.raises(hessdiag.HessdiagError, match=r"expected 'hessdiag\.init-check/3'"):
         InitCheck.from_json('{"schema": "hessdiag.report/1"}')

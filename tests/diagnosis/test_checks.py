@@ -261,8 +261,7 @@ def test_a_layer_that_is_misread_on_one_example_is_measured_without_its_rule(odd
     x = torch.randn(6, 3, dtype=torch.float64)
     x[:, 0] = torch.arange(6)
     model, t = layouts.own_forward(nn.Linear, forward, 3, 2, bias=False).double(), torch.randn(6, 2).double()
-    report = hessdiag.diagnose(model, x, t, loss="mse", signals=False)
-    doubled = x.clone()
+    report, doubled = hessdiag.diagnose(model, x, t, loss="mse", signals=False), x.clone()
     doubled[odd] *= 2
     S = 2 / 2  # of the mean over two outputs
     expected = (S**2 * 2 * doubled.square().sum(dim=1) ** 2).mean() / 6  # ‖S ⊗ x xᵀ‖² / P

@@ -135,8 +135,7 @@ def test_names_that_spreadsheets_compute_and_files_cannot_hold(tmp_path: Path) -
 def test_interrupts_of_a_hessian_are_keyboard_interrupts() -> None:
     model, x = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4)), torch.randn(8, 6)
     hessdiag.diagnose(model, x, matrix="hessian", method="exact")  # imports what an interrupt would leave half imported
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    interrupted = 0
+    before, interrupted = signal.signal(signal.SIGALRM, signal.default_int_handler), 0
     try:
         for number in range(10):
             signal.setitimer(signal.ITIMER_REAL, 0.01 * 1.6**number)

@@ -78,8 +78,7 @@ def test_both_models_see_the_same_examples_and_two_seeds_of_one_network_give_no_
 
 def test_reports_files_and_models_compare_alike(tmp_path: Path) -> None:
     model = relu_net()
-    other = scaled(model, "0.weight", 3.0)
-    path = tmp_path / "before.json"
+    other, path = scaled(model, "0.weight", 3.0), tmp_path / "before.json"
     with unchanged(model):
         reports = [hessdiag.diagnose(each, X) for each in (model, other)]
         reports[0].to_json(path)

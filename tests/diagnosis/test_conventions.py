@@ -256,8 +256,7 @@ def sequences_first() -> dict[str, Any]:
     x, t = randn(4, B, 3), torch.randint(2, (4, B))
     model = network(lambda m, x: m.out(m.rnn(x)[0]), rnn=nn.RNN(3, 3), out=nn.Linear(3, 2))
     loss = lambda z, part: F.cross_entropy(z.view(-1, 2), t[:, part].flatten())  # noqa: E731
-    options = {"batch_dim": 1, "loss": "cross-entropy"}
-    of = units(lambda m, part: m(x[:, part]), loss)
+    options, of = {"batch_dim": 1, "loss": "cross-entropy"}, units(lambda m, part: m(x[:, part]), loss)
     return {"model": model, "inputs": x, "targets": t, "options": options, "units": of}
 
 

@@ -179,8 +179,7 @@ class TestMetamorphic:
 def test_closed_forms_and_the_batch_view() -> None:
     """A bias-free linear layer under ½‖y‖² with x orthogonal and n' outputs: G = I ⊗ x x^T, and γ/σ² = 1."""
     n, m = 400, 300
-    model = nn.Linear(n, m, bias=False).double()
-    x = torch.randn(8, n, dtype=torch.float64).sign()
+    model, x = nn.Linear(n, m, bias=False).double(), torch.randn(8, n, dtype=torch.float64).sign()
     report = hessdiag.diagnose(model, x, loss=lambda y, t: 0.5 * y.square().sum(), method="exact")
     # σ² = ‖x‖⁴ n' / (n n') = n, γ = n E[x²]² E[Δ²]/E[y²] = n.
     assert (report.blocks[0].avg_sq_singular_value, report.blocks[0].ratio) == pytest.approx((n, 1.0), rel=1e-9)

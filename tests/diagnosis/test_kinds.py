@@ -60,8 +60,7 @@ def cross_entropy(y: Tensor, t: Tensor) -> Tensor:
 
 def dense(kind: Kind, model: nn.Module, inputs: Any, t: Tensor | None, names: list[str], matrix: str) -> Tensor:
     """(L, L) squared norms of each example's own matrix, averaged."""
-    reader = Reader(model, kind)
-    size = len(tensors_of(inputs)[0])
+    reader, size = Reader(model, kind), len(tensors_of(inputs)[0])
     R = quadratic_matrix(reader(example(inputs, 0)).numel())
     loss = (lambda y, _: (y.flatten() @ R) @ y.flatten()) if t is None else cross_entropy
     own = zip((example(inputs, b) for b in range(size)), [None] * size if t is None else t.split(1), strict=True)

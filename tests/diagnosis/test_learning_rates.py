@@ -146,8 +146,7 @@ def test_one_step_led_astray_does_not_outweigh_the_others_and_the_error_bar_hold
     assert all(map(math.isnan, module.best_constant_rate([Along(1.0, 0.0)])))
     assert all(map(math.isnan, module.best_constant_rate([Along(1.0, -2.0), Along(1.0, 1.0)])))
     # Of 400 draws of 12 steps, 95 % intervals hold the truth about as often as they should with 12 steps.
-    generator = torch.Generator().manual_seed(0)
-    held = 0
+    generator, held = torch.Generator().manual_seed(0), 0
     for _ in range(400):
         curvatures = torch.rand(12, generator=generator, dtype=torch.float64) + 0.5
         slopes = 0.3 * curvatures + 0.1 * torch.randn(12, generator=generator, dtype=torch.float64)
@@ -265,8 +264,7 @@ def test_a_mean_of_ones_own_is_called_with_all_examples_of_a_step() -> None:
         return (y - targets).cosh().log().mean()
 
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
-    alone = []
+    model, alone = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double(), []
     for steps in (2, 8):
         options = {"steps": steps, "batch_size": 32, "progress": False}
         rates = learning_rates(model, x, t, loss=own, **options).rates

@@ -34,8 +34,7 @@ def contrast(y: Tensor, t: Tensor) -> Tensor:
 
 
 def batch_hard(y: Tensor, t: Tensor) -> Tensor:
-    d = (y[:, None] - y[None]).square().sum(2)
-    same = t[:, None] == t[None]
+    d, same = (y[:, None] - y[None]).square().sum(2), t[:, None] == t[None]
     return F.softplus(torch.where(same, d, -1e9).amax(1) - torch.where(same, 1e9, d).amin(1).clamp(max=99)).mean()
 
 

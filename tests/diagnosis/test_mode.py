@@ -56,8 +56,7 @@ def flat(y: Tensor, parameters: list[nn.Parameter], *, twice: bool = False) -> T
 
 def matrices(model: nn.Module, x: Tensor, t: Tensor, matrix: str) -> tuple[Tensor, Tensor]:
     """Each example's own matrix (B, P, P) and gradient (B, P), by plain autograd through the statistics."""
-    parameters = list(model.parameters())
-    y = trained(model, x)
+    parameters, y = list(model.parameters()), trained(model, x)
     gradients = [flat(loss, parameters, twice=True) for loss in F.cross_entropy(y, t, reduction="none")]
     if matrix == "hessian":
         found = [torch.stack([flat(g, parameters) for g in gradient]) for gradient in gradients]

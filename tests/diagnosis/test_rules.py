@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import hessdiag
 from hessdiag.diagnosis.network_view import Net
@@ -101,7 +102,7 @@ CASES: list[tuple[str, Make, Any, Any]] = [
     ("HD113", lambda v: network(dropped="drop", dropped_share=v), 0.89, 0.91),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": v}}), 99.0, 101.0),
     ("HD105", lambda v: network(layers={"l0": {"x_sq": v, "out_varies": 1e-3}}), 1.1e-5, 0.9e-5),
-    ("HD106", layer_of("saturated"), 0.49, 0.51), ("HD106", lambda v: network(settled=v, layers=FLAT), 0.11, 0.09),
+    ("HD106", layer_of("saturated"), 0.49, 0.51), ("HD106", lambda v: network(settled=v, layers=FLAT), 0.31, 0.29),
     ("HD107", sines, 1.02, 0.98), ("HD107", lambda v: sines(2.0, v), 6.2, 6.4),
     ("HD109", below_eps, 0.26, 0.24), ("HD205", bias, 3.95, 4.05),
     ("HD110", lambda v: relabelled(layer_of("x_varies", "l2")(v), "relu", "softmax", paths=("l1",)), 1.1e-3, 0.9e-3),
@@ -1170,13 +1171,37 @@ SAID: list[tuple[str, Callable[[], nn.Module], tuple[Any, ...], Any, str]] = [
         4, 3), bias_net=nn.Linear(4, 3), gate=nn.Parameter(torch.zeros(3))), (X, T), None, ""),
     *((f"{n} units before the head", lambda n=n: nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, n), nn.Tanh(),
         nn.Linear(n, 3)), (X, T), None, said) for n, said in ((8, ""), (1, "HD120"))),
+    ("one number that scales the inputs", lambda: net(lambda m, x: m.f(x * m.g(x).sigmoid()), f=nn.Linear(4, 3),
+        g=nn.Linear(4, 1)), (X, T), None, ""),
+    ("a picture that moves", lambda: nn.Conv2d(1, 1, 3, padding=1), (W[:, None, :, :-1], W[:, None, :, 1:]), "mse", ""),
+    ("a dead critic under differences", lambda: net(lambda m, x: m.b(m.d((m.a(x) + m.c).sigmoid()).tanh()), a=nn.Linear(
+        4, 9), b=nn.Linear(9, 1), c=nn.Parameter(torch.full((9,), 60.0)), d=nn.Linear(9, 9)), (X, torch.arange(
+        16.0)[:, None] // 8), lambda y, t: (y.diff(dim=0) * t.diff(dim=0)).mean(), "HD102"),
+    ("a head left out beside one that is read by example", lambda: net(lambda m, x: (torch.cat([m.q(x), m.c(x)], 1), m
+        .v(x)), q=nn.Linear(4, 3), c=nn.Linear(4, 2), v=nn.Linear(4, 1)), (X, T), lambda y, t: (y[1] + y[0].gather(
+        1, t.unsqueeze(1))).square().mean(), "HD403"),
+    ("a focal loss beside sizes", lambda: net(lambda m, x: (m.f(x).sigmoid(), m.g(x)), f=nn.Linear(4, 4), g=nn.Linear(4,
+        1)), (X, {"map": X.sigmoid() / 2, "size": 2 + X[:, :1].tanh()}), lambda y, t: F.l1_loss(y[1], t["size"]) - (
+        t["map"] * y[0].log() + (1 - t["map"]) * (1 - y[0]).log()).mean(), ""),
+    ("level 60", lambda: net(lambda m, x: 5 * m.f(x), f=nn.Linear(4, 1)), (X, 60 + X[:, :1].sin()), "mse", "HD105"),
+    ("sequences of several lengths", lambda: net(lambda m, x, n: m.f(pad_packed_sequence(m.r(pack_padded_sequence(x, n,
+        batch_first=True))[0], batch_first=True)[0]), f=nn.Linear(5, 3), r=nn.GRU(4, 5, batch_first=True)), ((X.view(4,
+        4, 4).repeat(4, 2, 1), torch.tensor([8] * 3 + [5] * 13)), None), lambda y, t: y.square().mean(), ""),
+    *((f"errors {size}, masked", lambda: nn.Linear(4, 1), (X, torch.where(X[:, 0] > 1, torch.nan, X[:, 1])), lambda y,
+        t, size=size: F.mse_loss(y[~t.isnan()].view(size), t[~t.isnan()]), said) for size, said in (((-1, 1), "HD113"),
+        ((-1,), ""))),
+    *((f"shares of a mixture, {how}", lambda: nn.Linear(4, 6), (X, X[:, :1]), loss, said) for how, loss, said in (
+        ("inside", lambda y, t: -(y[:, :3].log_softmax(1) - (y[:, 3:] - t).square()).logsumexp(1).mean(), ""),
+        ("alone", lambda y, t: (y[:, 3:] - t).square().mean() - y[:, :3].log_softmax(1).logsumexp(1).mean(), "HD113"))),
+    *((f"ones that weigh {w}", lambda: nn.Linear(4, 4), (X, X.gt(0).float()), lambda y, t, w=w: F.binary_cross_entropy(
+        y.sigmoid(), t, weight=torch.where(t == 1, w, 1.0)), said) for w, said in ((0.1, ""), (1e-3, "HD113"))),
     ("a margin that is met", lambda: net(lambda m, x: (1 - 1e6 * m.f(x).square()).relu().mean(), f=nn.Linear(4, 1)),
         (X, None), "model", ""),
     ("a recurrence of two units", lambda: net(lambda m, x: m.h(m.r(m.b(m.a(x).relu()).expand(2, 16, 99))[0][-1]),
         a=nn.Linear(4, 99), b=nn.Linear(99, 99), r=nn.GRU(99, 2), h=nn.Linear(2, 3)), (X, T), None, ""),
-    ("boxes that match no target", lambda: net(lambda m, x: (m.f(x), torch.cat([m.a(x), m.b(x)], 1)), f=nn.Linear(4, 3),
-        a=nn.Linear(4, 3), b=nn.Linear(4, 3)), (X, T), lambda y, t: F.cross_entropy(y[0], t) + y[1][torch.arange(len(t)
-        ), t].square().mean(), ""),
+    ("boxes that match no target", lambda: net(lambda m, x: (m.f(x), torch.stack([m.a(x), m.b(x)], 1)), f=nn.Linear(4,
+        3), a=nn.Linear(4, 3), b=nn.Linear(4, 3)), (X, T), lambda y, t: F.cross_entropy(y[0], t) + y[1][torch.arange(
+        len(t)), 0, t].square().mean(), ""),
     ("energies below their targets'", lambda: nn.Linear(4, 64), (X, torch.randn(16, 64).sign() * torch.linspace(3, 3.5,
         16)[:, None]), lambda y, t: (y.square().mean(1) - t.square().mean(1)).abs().mean(), ""),
     ("two views", lambda: net(lambda m, x, z: torch.stack([m.f(x), m.f(z)]), f=nn.Linear(4, 3)), ((X, X

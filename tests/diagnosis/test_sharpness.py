@@ -159,8 +159,7 @@ def test_signs_of_outputs(name: str, monkeypatch) -> None:
     t = None if name == "random quadratic" else targets(model, x)
     loss = (lambda y, t: F.cross_entropy(y, t)) if name == "callable" else None
     H = hessdiag.operator(model, x, t, loss=loss)
-    count = H.problem.batch.size * H.problem.shape.outputs
-    done = [0]
+    count, done = H.problem.batch.size * H.problem.shape.outputs, [0]
 
     def units(shape: tuple[int, ...], _: object) -> Tensor:
         assert shape[0] == count

@@ -285,6 +285,11 @@ def test_targets_that_stand_in_what_the_outputs_see(ahead: bool, shift: int, sho
     assert signals_of(model, x, t.roll(2, 1), loss=loss).shown == ""
     late = Net(lambda m, x: F.pad(m.model(x)[:, :-1], (0, 0, 1, 0)), model=model)  # a decoder's output for the token
     assert signals_of(late, x, t, loss=loss).shown == {"own": "", "skips": ""}.get(shown, shown)
+    both = Net(lambda m, x: {"aux": m.model(x).mean(dim=(1, 2)), "logits": m.model(x)}, model=model)
+    report = hessdiag.diagnose(
+        both, x, t, quick=True, loss=lambda y, t: loss(y["logits"], t) + y["aux"].square().mean()
+    )
+    assert report.signals.shown == shown
 
 
 def test_outputs_that_no_weight_moves_are_counted() -> None:

@@ -62,8 +62,7 @@ def test_plans_have_the_sizes_and_weights_of_the_libraries_and_of_rescalenet() -
 @pytest.mark.parametrize(("number", "curvature"), [(0, False), (1, True), (2, False)])
 def test_both_branches_of_a_preconditioned_block_keep_the_second_moment(number: int, curvature: bool) -> None:
     """E[F(x)²] = E[S(x)²] = E[x²] for inputs that the theory speaks of: centred, uncorrelated; mean of 12 networks."""
-    plan = bottlenecks(14, base=16)[number]
-    sums = torch.zeros(3)
+    plan, sums = bottlenecks(14, base=16)[number], torch.zeros(3)
     for _ in range(12):
         block = PreconditionedBlock(plan, curvature=curvature)
         x = torch.randn(2, plan.fan_in, 16, 16)
@@ -173,8 +172,7 @@ def test_weights_have_lenets_sizes_and_there_is_no_bias(channels: int, classes: 
 
 
 def test_lenet_is_relu_between_five_products_and_perceptrons_flatten_images() -> None:
-    model = StridedLeNet().double()
-    x = torch.randn(3, 3, 32, 32, dtype=torch.float64)
+    model, x = StridedLeNet().double(), torch.randn(3, 3, 32, 32, dtype=torch.float64)
     W = list(model.parameters())
     h = F.conv2d(F.conv2d(x, W[0], stride=2).clamp(min=0), W[1], stride=2).clamp(min=0).flatten(1)
     for weight in W[2:4]:
@@ -188,8 +186,7 @@ def test_lenet_is_relu_between_five_products_and_perceptrons_flatten_images() ->
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("widths", [[4, 3], [4, 5, 3], [7, 1, 6, 2]])
 def test_sizes_and_a_relu_between_layers_and_not_after_the_last(widths: list[int], bias: bool) -> None:
-    model = mlp(widths, bias=bias).double()
-    expected = {}
+    model, expected = mlp(widths, bias=bias).double(), {}
     for i, (n, m) in enumerate(pairwise(widths), start=1):
         expected |= {f"fc{i}.weight": (m, n)} | ({f"fc{i}.bias": (m,)} if bias else {})
     assert {name: tuple(p.shape) for name, p in model.named_parameters()} == expected

@@ -37,8 +37,7 @@ def made(name: str) -> nn.Module:
 def gradients(layer: nn.Module, x: Tensor, cotangent: Tensor, *, turned: bool = False) -> list[Tensor]:
     """Outputs and their gradients, for a cotangent (B, sites, channels); `turned` as a stem gets it, else laid out."""
     x = x.clone().requires_grad_()
-    y = layer(x).flatten(2)
-    at = [x, *layer.parameters()]
+    y, at = layer(x).flatten(2), [x, *layer.parameters()]
     if turned:
         return [y, *torch.autograd.grad(y.transpose(1, 2), at, cotangent)]
     return [y, *torch.autograd.grad(y, at, cotangent.transpose(1, 2).contiguous())]
