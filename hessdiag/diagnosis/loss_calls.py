@@ -229,9 +229,7 @@ def watched(
 def tell_more(calls: Calls, own: Tensor, loss: Loss, model: nn.Module, part: Batch, ends: str, **asked: Any) -> None:
     """Tell of targets that are not asked for, terms without a gradient, a loss inside; `ends` is the last operation."""
     signed, y = calls.signed, calls.y.detach()
-    with suppress(*REFUSALS):
-        own = loss.gradient((1 + y.sigmoid()) / 3, part.targets)  # at no end of anything
-    _tell_unasked(calls, own, part.targets, **asked)
+    _tell_unasked(calls, own, loss, part.targets, **asked)
     _tell_silent(calls, loss, model, part)
     if signed and not any(signed.values()) and not isinstance(part.output, Layout):
         with suppress(Exception):  # a loss of the user's, of outputs that it was not made for
@@ -261,14 +259,18 @@ def _tell_silent(calls: Calls, loss: Loss, model: nn.Module, part: Batch) -> Non
 
 
 def _tell_unasked(
-    calls: Calls, own: Tensor, targets: Tensor | None, *, stuck: bool = False, swing: float = math.inf, **_: Any
-) -> None:
+    calls: Calls, own: Tensor, loss: Loss, targets: Tensor | None, *, stuck: bool = False, swing: float = math.inf,
+    **_: Any,
+) -> None:  # fmt: skip
     """Tell of targets of 0 and 1 where gradients `own` (B, *out) at the ones are next to zero; at zeros it is meant."""
-    if targets is None or stuck or not swing > SWING or (felt := felt_by(own, targets)) is None:
+    if targets is None or stuck or not swing > SWING or own.shape != targets.shape:  # as of classes
         return
     asked = targets == 1
-    values = bool(((targets == 0) | asked).all()) and own.shape == targets.shape  # not classes
-    if values and bool(felt.any() & asked.any()) and bool(own[asked].abs().mean() < HARDLY * own[~asked].abs().mean()):
+    if not bool(((targets == 0) | asked).all() & asked.any()):
+        return
+    with suppress(*REFUSALS):
+        own = loss.gradient((1 + calls.y.detach().sigmoid()) / 3, targets)  # at no end of anything
+    if bool(own.any()) and bool(own[asked].abs().mean() < HARDLY * own[~asked].abs().mean()):
         what = "The loss asks nothing of outputs whose targets are 1: its gradient is next to zero there."
         calls.tell(what, "Look at `pos_weight`, other weights, a whole division, and a mean beside a sum.")
 

@@ -302,8 +302,7 @@ class SignalPass:
                 cancelled = {name: min(share, again.get(name, 0.0)) for name, share in cancelled.items()}
         self.noted["unseen"] = unseen or checks.looks_ahead(model, part)
         of_loss = fit_of(model, part, y, own[0], loss)
-        felt = float((y.detach() * own[0]).flatten(1).sum(1).abs().mean())
-        of_loss["settled"] = self._settled(layers, loss, now := of_loss["initial_loss"], felt)
+        of_loss["settled"] = self._settled(layers, loss, now := of_loss["initial_loss"], y.detach() * own[0])
         of_loss["solved"] = sent_back == "loss" and not now and varies(y) and self._is_solved(of_mean, loss)
         return Signals(
             examples=part.size, output_sq=mean_sq(outputs), output_varies=second_moment(outputs, part.size)[1],
@@ -436,14 +435,15 @@ class SignalPass:
         flat = all(g is None or largest_entry(g) < ADAM for g in gradients.values())
         return flat and abs(self._loss_with({n: nn.Parameter(SMALL * p) for n, p in self.parameters.items()}, loss)) > 0
 
-    def _settled(self, layers: Sequence[LayerSignals], loss: Loss, initial: float, felt: float) -> float:
+    def _settled(self, layers: Sequence[LayerSignals], loss: Loss, initial: float, felt: Tensor) -> float:
         """By how much of itself, or of what outputs do to it, the loss rises once layers at an end write size 1."""
         ends = {o.path: o.out_sq**-0.5 for o in layers if o.saturated > SATURATED and o.out_sq > 1}
         named = ((name, name.rpartition(".")[0], p) for name, p in self.parameters.items())
         small = {name: nn.Parameter(ends[o] * p) for name, o, p in named if o in ends}
         if not small or isinstance(loss, RandomQuadratic):  # which has a random sign
             return 0.0
-        return (self._loss_with(small, loss) - initial) / max(abs(initial), felt, TINY)  # it may be zero by its signs
+        scale = float(felt.flatten(1).sum(1).abs().mean())  # the loss may be zero by its signs
+        return (self._loss_with(small, loss) - initial) / max(abs(initial), scale, TINY)
 
     def _is_bottleneck(self, y: Tensor, path: str) -> bool:
         """Whether outputs stay as they are when examples exchange all but the one number of a layer."""
